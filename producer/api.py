@@ -123,7 +123,7 @@ def refilter(
 
     >>> shardsift.refilter("./kept", min_score=2.5, output="./kept-2.5", input="./shards/*.parquet")
 
-    The file size is that of the run, unless you name another. The same call resumes an interrupted one.
+    Files have the target size of the published run, unless you name another. The same call resumes an interrupted one.
 
     target: the folder, bucket or hf:// dataset of an output, or the id of a run.
     workers: worker processes. Default: one per CPU core.
@@ -259,7 +259,8 @@ def evaluate(
     labels: the rows of `sample`, labelled: a DataFrame, another table, or a file. Or the place or id of another run of the
         same input, whose scores are the labels. Then all shares are exact, and `agreement` has the rank correlation.
     at: further thresholds, first the one to judge. Default: that of the filter.
-    positive: the condition for good labels, like "label >= 3". Default: 1 of 0 and 1, or grades from the threshold on.
+    positive: the condition for good labels, like "label >= 3". Default: "label = 1" if all labels are 0 or 1, otherwise
+        numbers at or above the threshold.
     within: also measure each value of this column.
     judge: a model that gave the labels.
     unweighted: each row had the same chance to be drawn, so `labels` needs no stratum and weight.
@@ -290,7 +291,7 @@ def verify(
     >>> shardsift.verify("./kept", input="./shards/*.parquet")
     <Verification sound: 8 shards, 16 files, 96 rows in, 41 kept; ./kept>
 
-    Reads the whole output. Its `is_sound` is the verdict, and its `faults` say what is wrong with which file.
+    Reads the whole output. The result's `is_sound` is the verdict, and its `faults` say what is wrong with which file.
 
     target: the folder, bucket or hf:// dataset of an output, or the id of a run. Only a run's id needs Redis.
     input: also compare every row with this input.

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_finalizer(settings: Settings) -> None:
-    """Run until stopped. Raises UsageError if no Redis answers, or its user lacks rights."""
+    """Run until stopped. Raises UsageError if no Redis answers, or if the Redis user lacks rights."""
     only_run = settings.only_run
     ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
     if settings.scratch_dir:
@@ -84,7 +84,10 @@ class Finalizer:
         threading.Thread(target=self._publish, name="publish", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop the threads. Threads that wait for Redis are daemons and end with the process."""
+        """Stop the threads after a publication in progress. If that takes too long, exit the process.
+
+        Threads that wait for Redis are daemons and end with the process.
+        """
         self._stopped.set()
         if not self._publisher.at_work.acquire(timeout=_STOP_SECONDS):
             logger.warning("Exiting in the middle of a publication: the next finalizer goes on with it")
@@ -158,7 +161,10 @@ class Sweeper:
 
 
 def _for_each_run(ledger: Ledger, only_run: str | None, action: Callable[[str], None]) -> None:
-    """Call `action` for each run, oldest first: it gets the room in full queues. Raises errors of Redis."""
+    """Call `action` for each run, oldest first, so that older runs fill a limited queue first.
+
+    Raises errors of Redis, except those about one key. Logs all others.
+    """
     for run_id in [only_run] if only_run else ledger.run_ids()[::-1]:
         try:
             action(run_id)

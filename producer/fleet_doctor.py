@@ -38,7 +38,7 @@ _OUTPUT_MEND = "Choose an --output that can be written."
 
 
 def producer_checks(settings: Settings, *, output_uri: str | None = None) -> list[Check]:
-    """The checks for a run with this output, or for any run if none is named."""
+    """Return all checks of `producer doctor`, including one of the output if it is named."""
     checks = [*fleet_checks(settings), hub_check()]
     if output_uri:
         checks.append(Check(name="output", run=partial(_output, output_uri), mend=_OUTPUT_MEND))
@@ -46,7 +46,7 @@ def producer_checks(settings: Settings, *, output_uri: str | None = None) -> lis
 
 
 def fleet_checks(settings: Settings) -> list[Check]:
-    """Check Redis, and that the fleet has a finalizer, and workers for each run with shards to score."""
+    """Return the checks of Redis, of workers for each run with shards to score, and of a finalizer."""
     return [
         *redis_checks(settings, OF_PRODUCERS, otherwise=_own_server),
         Check(name="workers", run=partial(_workers, settings), mend=REDIS_MEND, needs=("redis rights",)),
@@ -105,7 +105,10 @@ def _output(uri: str) -> Verdict:
 
 
 def _existing_root(uri: str) -> str:
-    """The nearest existing parent of a local folder, so that no folder is left behind."""
+    """Return the nearest existing folder at or above a local path, so that the test write creates no folders.
+
+    A URL is returned unchanged.
+    """
     if is_url(uri):
         return uri
     folder = local_path(uri)

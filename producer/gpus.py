@@ -24,7 +24,7 @@ PRICED_ON = "2026-11-21"
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A kind of GPU. `price_per_hour` is in US dollars, of Hugging Face Jobs on PRICED_ON; None if Jobs have none."""
+    """A kind of GPU. `price_per_hour` is its US dollar price on Hugging Face Jobs on PRICED_ON; None if not offered."""
 
     name: str
     peak: float  # operations per second

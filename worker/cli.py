@@ -43,7 +43,7 @@ def _checked_device(device: str | None) -> str | None:
 
 
 def _setting(name: str, *names: str, also: str = "", **more: Any) -> Any:
-    """Make the option that overrides a setting. Its help is the setting's description, and `also`."""
+    """Make an option that overrides a setting. Its help is the setting's description, followed by `also`."""
     described = (Settings.model_fields[name].description or "").replace("Unset:", "Default:")
     return typer.Option(*names, help=f"{described} {also}".strip(), **more)
 
@@ -52,7 +52,7 @@ Device = Annotated[str | None, _setting("device", metavar="DEVICE", callback=_ch
 
 
 def _into_environment(**settings: object) -> None:
-    """Set the environment variable of each option that was given, because a worker's processes read these."""
+    """Set the environment variables of the given options: a worker's processes read their settings from these."""
     given = {f"SHARDSIFT_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
     os.environ.update(given)
 

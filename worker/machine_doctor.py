@@ -1,6 +1,6 @@
 """Check a machine for `worker doctor`: the GPU, Redis, the Hub, that torch fits the driver, and that the model loads.
 
-torch is imported by its own check alone.
+torch is imported only when the checks of torch and of the model run.
 """
 
 import platform
@@ -40,7 +40,7 @@ def worker_checks(settings: Settings) -> list[Check]:
 
 
 def gpu_checks(settings: Settings) -> list[Check]:
-    """The check of the GPU by nvidia-smi, which needs no torch; none if the settings choose another device."""
+    """Return the GPU check, which needs no torch. Empty on macOS, or if the settings choose another device."""
     is_gpu_meant = settings.device == "auto" or settings.device.startswith("cuda")
     if not is_gpu_meant or platform.system() == "Darwin":
         return []
@@ -52,7 +52,7 @@ def torch_check(settings: Settings) -> Check:
 
 
 def model_check(settings: Settings) -> Check:
-    """The check that the model of the settings loads or, if none is named, a model that the fleet needs."""
+    """Return the check that the models load: those named in the settings, otherwise those of the oldest open run."""
     needs = ("torch",) if _is_named(settings) else ("torch", "redis")
     return Check(name="model", run=partial(_model, settings), mend=_OTHER_MODEL, needs=needs)
 

@@ -218,7 +218,7 @@ def _resumable() -> Iterator[None]:
 
 
 def _say_sent(replaced: "Published") -> None:
-    """Say how many of the bytes that are published now had to be sent to replace an earlier run."""
+    """After replacing an earlier run's output, say how many bytes were sent. Unchanged files are not sent again."""
     from shardsift.fleet.scorers.stored_scores import published_run
     from shardsift.fleet.storage.inspection import files_of
     from shardsift.producer.patience import patient
@@ -269,7 +269,7 @@ def _print_plan(plan: "Plan", *, as_json: bool) -> None:
 
 
 def _say_begun(done: "Enqueued") -> None:
-    """Say how a run stands after it was enqueued: the same options continue an earlier run."""
+    """Say how far the run is after it was enqueued, because the same options continue an earlier run."""
     restored = f", {done.restored} taken over from receipts" if done.restored else ""
     say(f"Run {done.run_id}: {counted(done.counts.shards, 'shard')}{restored}, {done.counts.done:,} done")
     if done.instead_of:

@@ -46,7 +46,7 @@ _VALUES = 256  # the most of --within
 
 
 class Both(NamedTuple):
-    """The rows of a shard that have both scores. `rows` are row numbers in the input; `numbers`, indices in the values."""
+    """The rows of a shard that have both scores. `rows` are numbers in the input, `numbers` indices in the values."""
 
     shard: str
     rows: Integers
@@ -80,8 +80,9 @@ def compared(
     within: str | None,
     source: tuple[str, ...],
 ) -> Evaluation:
-    """Measure the thresholds of a score by the scores of another run, from the column of the same name if there is one.
+    """Measure the thresholds of a score, with another run's scores as labels.
 
+    The labels are the column of the same name, if the other run has it, otherwise its only score column.
     Raises UsageError if no row has both scores, or if it is not known which scores of the other run are good.
     """
     label_column = column if column in other.spec.scoring_of else other.column(None)
@@ -153,7 +154,10 @@ def _both(ranked: RankedRun, stored: Iterable[tuple[Receipt, pa.Table]], values:
 
 
 def _counted(shards: Iterable[Both], thresholds: Sequence[float], positive: str) -> tuple[Counts, list[Scores]]:
-    """Count the rows. Returns the counts, and edges for `_cells`. Raises UsageError if there are no rows."""
+    """Count the rows of all shards. Returns the counts, and `parts` for `_cells`: quantiles of the first shard.
+
+    Raises UsageError if there are no rows.
+    """
     keep, edges = Filter(positive, pa.schema([(LABEL, pa.float32())])), np.array(thresholds, np.float32)
     shape = (_VALUES, len(edges) + 1, 2, _CELLS, _CELLS)
     rows, parts = Counter[int](), list[Scores]()
@@ -215,7 +219,7 @@ def _measured(counts: Counts, thresholds: Sequence[float]) -> list[Measured]:
 
 
 def _strata(counts: Counts, thresholds: Sequence[float]) -> Iterator[StratumLabels]:
-    """Yield the rows between two thresholds as a stratum. All of them are labelled."""
+    """Yield a stratum for each range of scores between two thresholds. All rows are labelled."""
     bounds = pairwise([-np.inf, *np.array(thresholds, np.float32).tolist(), np.inf])
     for slot, (low, high) in enumerate(bounds):
         here = counts.slots == slot

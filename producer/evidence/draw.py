@@ -98,9 +98,10 @@ def _equal_parts(sizes: Mapping[Stratum, int], rows: int) -> dict[Stratum, int]:
 
 
 def _most_useful(sizes: Mapping[Stratum, int], kept: Set[Stratum], earlier: Earlier, rows: int) -> Counter[Stratum]:
-    """Assign each row to the stratum in which it reduces the variances of precision and recall (their sum) most.
+    """Choose how many rows to draw from each stratum, so that the variances of precision and recall become small.
 
-    Both are ratios of sums over strata. Their variances are computed for their linear approximations.
+    Each row goes to the stratum in which it reduces the sum of both variances most. Precision and recall are ratios of
+    sums over strata, so the variances are computed for their linear approximations.
     """
     share = {stratum: (good + 0.5) / (labels + 1) for stratum, (_, labels, good) in earlier.strata.items()}
     rows_kept = sum(sizes[stratum] for stratum in kept)
@@ -144,7 +145,7 @@ class _SmallestHashes:
             self._merge()
 
     def ascending(self) -> list[tuple[int, int, int, int]]:
-        """Return (cell, row, number of the shard, another hash) of each row, sorted by hash."""
+        """Return (cell, row, number of the shard, low 32 bits of the hash) of each row, sorted by hash."""
         self._merge()
         cells, hashes, rows, shards = self._found
         order = np.argsort(hashes, kind="stable")

@@ -42,7 +42,7 @@ class Joined:
     numbers: Integers
 
     def count(self, stratum: Stratum, number: int | None, *, at_least: float = -np.inf) -> int:
-        """Count the rows of a stratum with at least this score and, unless `number` is None, with this value."""
+        """Count a stratum's rows with a score of `at_least` or more and, unless `number` is None, with that value."""
         lows = np.concatenate([[-np.inf], self.edges])
         here = (lows >= stratum.low) & (lows < stratum.high) & (lows >= np.float32(at_least))
         own = [text_of(value) == stratum.value or stratum.within is None for value in self.values]
@@ -139,7 +139,7 @@ def _labelled(
     thresholds: Sequence[float],
     number: int | None = None,
 ) -> LabelledStratum:
-    """The labels of a stratum or, with the number of a value, of its rows with this value."""
+    """Collect the labels of a stratum. `number`, an index in `joined.values`, limits it to rows with that value."""
     here = np.array([one == stratum for one in labels.strata]) & ~np.isnan(good)
     if number is not None:
         here &= joined.numbers == number
@@ -152,7 +152,10 @@ def _labelled(
 
 
 def _asked(run: ScoredRun, column: str, question: Question) -> tuple[float | None, list[float]]:
-    """The threshold in question, and all. Of two that are the same float32, the one in question stays."""
+    """Return the threshold to judge (None if there is none), and all thresholds to measure, ascending.
+
+    Of thresholds that are equal as float32, one is returned: the one to judge, if it is among them.
+    """
     filtered = lowest_kept(run.spec.where, column)
     bins = _telling(score_bins(run.histograms[column])) if column in run.histograms else []
     asked = [*(one.start for one in bins), *([] if filtered is None else [filtered]), *question.at[::-1]]
@@ -177,7 +180,7 @@ def _telling(bins: list[Bin]) -> list[Bin]:
 
 
 def _joined(run: RankedRun, labels: Labels, thresholds: Sequence[float]) -> Joined:
-    """Read all scores once. A labelled row without a score, or without a value of `--within`, gets NaN."""
+    """Read all scores once. A labelled row without a score, or without a value of `--within`, gets the score NaN."""
     lows = {stratum.low for stratum in labels.strata}
     edges = np.unique(np.array([low for low in (*lows, *thresholds) if np.isfinite(low)], np.float32))
     values: Values = [] if run.ranking.within else [None]
@@ -199,7 +202,10 @@ def _joined(run: RankedRun, labels: Labels, thresholds: Sequence[float]) -> Join
 
 
 def _check_drawn(labels: Labels, joined: Joined) -> None:
-    """Raise UsageError unless each row has a score in its stratum, the strata cover all scores, and the weights fit."""
+    """Raise UsageError if the rows of a sheet were not drawn from this run as it is now.
+
+    Each row must have a score in its stratum, the strata must cover all scores, and the weights must fit their sizes.
+    """
     if (missing := np.flatnonzero(np.isnan(joined.scores))).size:
         raise UsageError(
             f"Row {labels.rows[missing[0]]:,} of {labels.shards[missing[0]]}, which {labels.name} has, has no score in this run, "

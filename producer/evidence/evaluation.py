@@ -161,9 +161,9 @@ class Evaluation:
         return lines
 
     def chosen(self, wanted: str) -> Measured:
-        """Find the lowest threshold whose precision is at least a share for certain, as in `precision=0.8`.
+        """Find the lowest threshold with the wanted precision, such as `precision=0.8`; for recall, the highest one.
 
-        For recall, find the highest one. "For certain" means the lower limit. Raises UsageError if there is none.
+        The lower limit of the 95 % interval must reach the wanted share. Raises UsageError if no threshold does.
         """
         found = _CHOICE.fullmatch(wanted)
         if not found or _share_in(found[2]) > 1:
@@ -179,7 +179,10 @@ class Evaluation:
         return reached[0] if name == "precision" else reached[-1]
 
     def unmet(self, *, min_precision: float | None, min_recall: float | None) -> list[str]:
-        """Return a sentence for each requirement that the lower limit at the threshold does not meet."""
+        """Return a sentence for each requirement that the lower limit at the threshold does not meet.
+
+        Raises UsageError if there are requirements and no threshold to judge.
+        """
         wanted = [
             (name, one) for name, one in (("precision", min_precision), ("recall", min_recall)) if one is not None
         ]

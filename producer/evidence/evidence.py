@@ -30,7 +30,7 @@ class LabelFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """How good each threshold of a score is, by which labels, and what made the scores."""
+    """Precision and recall of each threshold of a score, the labels that they are from, and what made the scores."""
 
     run_id: str  # whose rows were labelled
     scores_revision: str  # of that run
@@ -57,7 +57,7 @@ _EVIDENCE, _SCORING = TypeAdapter(Evidence), TypeAdapter(Scoring)
 
 
 def evidence_of(evaluation: Mapping[str, object], spec: RunSpec, receipts: Sequence[Receipt]) -> Evidence:
-    """The evidence in what `Evaluation.as_json` gives, about the scores of this run."""
+    """Make evidence from the result of `Evaluation.as_json`, and from the run whose scores were evaluated."""
     model, scoring = _made(spec, str(evaluation["score_column"]))
     about = {"model": model, "scoring": scoring, "scores_revision": scores_revision(receipts)}
     found = _EVIDENCE.validate_python({**evaluation, **about})
@@ -65,14 +65,17 @@ def evidence_of(evaluation: Mapping[str, object], spec: RunSpec, receipts: Seque
 
 
 def evidence_in(text: str | bytes | None) -> Evidence | None:
-    """Read what `to_json` gave. None if there is none, or another release wrote it."""
+    """Parse the result of `Evidence.to_json`. None if `text` is None, or is not valid for this release."""
     with suppress(ValueError):
         return _EVIDENCE.validate_json(text or "", strict=True)
     return None
 
 
 def evidence_for(file: str | None, spec: RunSpec) -> Evidence | None:
-    """Read the file that was named for a run, if one was. Raises UsageError if it is not about the filter of this run."""
+    """Read the evidence file that the user named for a run. None if no file is named.
+
+    Raises UsageError if it cannot be read, or is not about the filter of this run.
+    """
     if file is None:
         return None
     try:
@@ -86,7 +89,7 @@ def evidence_for(file: str | None, spec: RunSpec) -> Evidence | None:
 
 
 def check_evidence(evidence: Evidence, spec: RunSpec) -> None:
-    """Raises UsageError unless the evidence is about these scores, and about the threshold that the filter compares them with."""
+    """Raise UsageError unless the evidence is about this run's scores and has figures for its filter's threshold."""
     column = evidence.score_column
     threshold = lowest_kept(spec.where, column) if column in spec.scoring_of else None
     if threshold is None:
@@ -108,7 +111,7 @@ def check_evidence(evidence: Evidence, spec: RunSpec) -> None:
 
 
 def write_evidence(evidence: Evidence, file: Path) -> None:
-    """Write the whole file, or leave the earlier one. Raises UsageError if it cannot be written."""
+    """Write the file atomically. Raises UsageError if it cannot be written; an earlier file is then unchanged."""
     aside = file.with_name(f".{uuid4().hex}")
     try:
         aside.write_text(evidence.to_json())
@@ -120,7 +123,10 @@ def write_evidence(evidence: Evidence, file: Path) -> None:
 
 
 def _made(spec: RunSpec, column: str) -> tuple[str, str]:
-    """The model of a score column, and a digest of it and how it reads a text. The number format does not count."""
+    """Return a score column's model as NAME@REVISION, and a digest of the model and how it reads a text.
+
+    The digest does not depend on the number format.
+    """
     scoring = replace(disclosed_spec(spec).scoring_of[column], scores_from=None, dtype="auto")
     digest = sha256(_SCORING.dump_json(scoring, exclude_defaults=True)).hexdigest()
     return f"{scoring.model.name}@{scoring.model.revision}", digest

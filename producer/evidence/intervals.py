@@ -1,9 +1,9 @@
 """Estimate precision and recall from labels of a stratified sample, with 95 % intervals. Knows no files and no runs.
 
 The share of good rows in a stratum has Jeffreys' posterior: a beta distribution with 1/2 more good and bad rows each
-than were labelled. If no label of a stratum is good, the lower limit is 0; if all are good, the upper limit is 1. See
-Brown, Cai and DasGupta, "Interval Estimation for a Binomial Proportion", Statistical Science 16 (2001), 2.2. Otherwise
-many strata without good labels would add up to good rows that do not exist.
+than were labelled. If no label of a stratum is good, the lower limit is set to 0; if all are good, the upper limit is
+set to 1. Otherwise many strata without good labels would add up to good rows that do not exist. See Brown, Cai and
+DasGupta, "Interval Estimation for a Binomial Proportion", Statistical Science 16 (2001), 2.2.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,10 @@ Floats = npt.NDArray[np.float64]
 
 
 class Part(NamedTuple):
-    """A number of rows of a stratum, how many are labelled and good, and the share of good ones to assume without labels."""
+    """Rows of a stratum: their number, how many are labelled, and how many of the labels are good.
+
+    `unlabelled_share` is the share of good rows to assume if there are no labels.
+    """
 
     rows: int
     labels: int
@@ -80,7 +83,7 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The quality of a threshold, which keeps the rows with this score or more.
+    """The quality of a filter that keeps the rows with a score of `threshold` or more.
 
     `good_lost` and `bad_kept` are estimated numbers of rows. `precision` is None if no row is kept.
     """
@@ -138,7 +141,7 @@ def measured(strata: Sequence[LabelledStratum], thresholds: Sequence[float]) -> 
 
 
 def share_of_good(part: Part) -> Share:
-    """The share of a stratum's rows that are good, with its 95 % interval."""
+    """Estimate the share of a stratum's rows that are good, with its 95 % interval."""
     low, high = _limits_of_good_rows(part, seed=0)
     return _share(part.estimate / part.rows, low / part.rows, high / part.rows)
 
@@ -164,6 +167,6 @@ def _share_of(part: Floats, other: Floats, *, without_rows: float) -> Floats:
 
 
 def _share(value: float, low: Floats, high: Floats) -> Share:
-    """Make a share from draws. The interval includes the estimate, which may lie outside if a part has no label."""
+    """Make a share from draws. Widens the interval to the estimate, which may lie outside if a part has no label."""
     limits = float(np.quantile(low, _LIMITS[0])), float(np.quantile(high, _LIMITS[1]))
     return Share(value=value, low=min(limits[0], value), high=max(limits[1], value))

@@ -44,7 +44,10 @@ class Sheet:
 
 
 def ranked_by(run: ScoredRun, column: str, within: str | None, source: tuple[str, ...]) -> RankedRun:
-    """Rank the rows of a run by one score column. Needs the input if only the input has the column `within`."""
+    """Prepare to rank a run's rows by one score column, separately for each value of the column `within` if given.
+
+    The input is looked up only if `within` is a column of it. `source` overrides the run's own input.
+    """
     ranking = Ranking(score_columns=(column,), within=within)
     uris = (source or run.input_uris) if columns_of_input(run.spec, ranking) else ()
     shards = source_shards(uris, run.receipts, run.output_uri, run.spec) if uris else {}
@@ -65,10 +68,11 @@ def rows_to_label(
     positive: str | None = None,
     source: tuple[str, ...] = (),
 ) -> Sheet:
-    """Draw rows of all strata or, in addition to the sheet `more`, from the strata in which labels help most.
+    """Draw rows to label, stratified by score around a threshold and by the values of `within`.
 
-    The threshold is `at`, otherwise the filter's, otherwise the edge of the best tenth. Raises UsageError if the input
-    is unknown, ShardError if it has changed.
+    With `more`, a sheet labelled so far, adds rows to it where labels narrow the intervals most. The threshold is `at`,
+    otherwise the filter's, otherwise the score that separates the best tenth. Raises UsageError if the input is unknown
+    or no row can be drawn, ShardError if the input has changed.
     """
     column = run.column(score_column)
     if more and (within or columns):
@@ -124,7 +128,7 @@ def rows_to_label(
 
 
 def _weighted(table: pa.Table, strata: Sequence[Stratum], rows_of_stratum: Mapping[Stratum, int]) -> pa.Table:
-    """Give each row the number of rows that it stands for. `strata` has the stratum of each row."""
+    """Set each row's weight: the number of rows that it stands for. `strata` has the stratum of each row."""
     drawn = Counter(strata)
     weights = pa.array([rows_of_stratum[stratum] / drawn[stratum] for stratum in strata], pa.float64())
     return table.set_column(table.column_names.index(WEIGHT), WEIGHT, weights.cast(table[WEIGHT].type))

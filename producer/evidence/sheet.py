@@ -114,7 +114,7 @@ def read_labels(sheet: Location | ArrowTable, *, is_weighted: bool = True) -> La
 
 
 def below(earlier: pa.Table, new: pa.Table) -> pa.Table:
-    """The rows of a sheet, with their labels, and new ones below. A file of lines has made texts of its columns."""
+    """Append new rows to an earlier sheet. A column that was read as text, from CSV or JSON Lines, becomes text."""
     database = _database()
     database.register("earlier", earlier)
     database.register("new", new)
@@ -208,7 +208,10 @@ def _format(file: Path) -> str:
 
 
 def _read_csv(file: Path, content: bytes) -> pa.Table:
-    """All columns as texts. Spreadsheets of some countries write semicolons, and some write a byte order mark."""
+    """Read all columns as text. Guesses the delimiter, because spreadsheets of some countries write semicolons.
+
+    pyarrow skips a byte order mark.
+    """
     first_line = content.decode().partition("\n")[0]
     delimiter = max(",;\t", key=first_line.count)
     read, parse = pyarrow.csv.ReadOptions, pyarrow.csv.ParseOptions
@@ -227,7 +230,7 @@ def _read_csv(file: Path, content: bytes) -> pa.Table:
 
 
 def _read_json(file: Path, content: bytes) -> pa.Table:
-    """All columns as texts, so that none is taken for a date."""
+    """Read all columns as text, so that none is taken for a date."""
     most = len(content) + 1  # bytes of a row
     read = partial(_database().read_json, glob.escape(str(file)), maximum_object_size=most, hive_partitioning=False)
     return read(columns=dict.fromkeys(read(sample_size=-1).columns, "VARCHAR")).to_arrow_table()

@@ -32,7 +32,7 @@ class Stratum:
 
     @property
     def name(self) -> str:
-        """The name, which can be read back but does not show the score to a person."""
+        """The name in a sheet. `stratum_named` can parse it, but a person cannot see the scores in it."""
         low, high = np.array([self.low, self.high], np.float32).view(np.uint32).tolist()
         return f"{low:08x}-{high:08x}{'' if self.within is None else f' {quote(self.within)}={self.value}'}"
 
@@ -47,7 +47,7 @@ class Stratum:
 
 
 def stratum_named(name: str) -> Stratum:
-    """Parse a stratum from its name. Raises UsageError."""
+    """Parse `Stratum.name`. Raises UsageError if it is not one."""
     found = _NAME.fullmatch(name)
     if not found:
         raise UsageError(f"{name!r} is no stratum of `producer sample`. Leave this column as it was written.")
@@ -56,7 +56,10 @@ def stratum_named(name: str) -> Stratum:
 
 
 def cells_of(keys: Integers, threshold: float) -> Integers:
-    """Return the cell of each key of `planning/cut.py`: its value, and a narrow range of scores."""
+    """Return the cell of each key of `planning/cut.py`.
+
+    A cell has one value of `--within`, and a narrow range of scores on one side of the threshold.
+    """
     (at,) = keys_of(np.array([threshold], np.float32), np.zeros(1, np.int64))
     found: Integers = ((keys >> _LOW_BITS) << 1) + ((keys & 0xFFFFFFFF) >= at)
     return found
@@ -89,7 +92,7 @@ def counted_cells(rows_by_cell: Mapping[int, int], threshold: float) -> Cells:
 
 
 def strata_around(cells: Cells, values: Values, within: str | None, *, drawn: int) -> list[Stratum]:
-    """Make strata, none empty, for a sample of `drawn` rows. Raises UsageError if there are more strata than rows.
+    """Divide the rows into strata, none empty, for a sample of `drawn` rows. Raises UsageError if `drawn` is too small.
 
     On each side of the threshold, a stratum has about twice the rows of the next one towards the threshold.
     """
@@ -146,7 +149,10 @@ def text_of(value: str | int | None) -> str:
 
 
 def _ends(rows: Integers, most: int) -> Integers:
-    """Divide cells, the nearest to the threshold first, into at most `most` groups. Returns where groups end."""
+    """Divide cells, the nearest to the threshold first, into at most `most` groups.
+
+    Returns the index of the last cell of each group but the last.
+    """
     if not len(rows):
         return np.zeros(0, np.int64)
     shares = np.cumsum(_GROWTH[:most])[:-1] / sum(_GROWTH[:most])

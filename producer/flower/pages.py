@@ -121,7 +121,7 @@ class Json(_Handler):
 
 
 class Assets(StaticFileHandler):
-    """The style sheet and script. They need no login, as Flower's own do not."""
+    """The style sheet and script. Like Flower's own, they need no login."""
 
     def set_extra_headers(self, path: str) -> None:
         self.set_header("Cache-Control", "no-cache")  # so that an upgrade takes effect
@@ -264,7 +264,7 @@ class _Read:
 
 
 class SharedReads:
-    """Caches each read by its key for all browsers. A result is read again `seconds` after the last read ended.
+    """Caches each read by its key for all browsers. A result expires `seconds` after its read ended.
 
     Errors are cached too, so a server that is down is not asked more often. Use only from the event loop's thread.
     """

@@ -48,7 +48,7 @@ def is_free(lock: IO[str]) -> bool:
 
 
 def socket_path(state_dir: Path) -> Path | None:
-    """Return the socket of the running or last server."""
+    """Return the socket of the running or last server. None if there was no server yet."""
     try:
         return Path((state_dir / "redis.socket").read_text("utf-8"))
     except FileNotFoundError:

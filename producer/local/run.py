@@ -49,8 +49,9 @@ def run_locally(
 ) -> RunStatus:
     """Do a run with processes on this machine, and return how it ended. Raises UsageError, KeyboardInterrupt on Ctrl-C.
 
-    The same plan resumes an interrupted run. With `progress`, it is shown on stderr. `on_poll` is called twice a second.
-    If the plan has a second step, it then chooses rows by the scores. `ended` is the result of a first step done by a fleet.
+    The same plan resumes an interrupted run. With `progress`, progress is shown on stderr. `on_poll` is called twice a
+    second. If the plan has a second step, a second run then chooses rows by the scores. `ended` is the result of the
+    first step, if a fleet has done it.
     """
     step = partial(
         _one_run, settings=settings, workers=workers, verify=verify, progress=progress, on_enqueued=on_enqueued
@@ -87,7 +88,10 @@ def _one_run(
     score_again: bool = False,
     without: Set[str] = frozenset(),
 ) -> RunStatus:
-    """Publish a run with failed shards only if all of them are in `without`: the scores were published without those."""
+    """Do one run. If shards fail, publish without them only if all of them are in `without`.
+
+    These are the shards that the published scores lack.
+    """
     spec = plan.spec
     kinds = [scorer_kind(scoring.served_by.scorer) for scoring in spec.scorings]
     check_requirements(kinds)
@@ -152,7 +156,7 @@ def _clients(settings: Settings) -> Iterator[tuple[Ledger, Celery]]:
 
 @contextmanager
 def _only_one_at(output_uri: str, settings: Settings) -> Iterator[None]:
-    """Hold the lock of the output during the block. Raises UsageError if another process does."""
+    """Hold the lock of the output during the block. Raises UsageError if another process holds it."""
     file = settings.state_dir / "outputs" / sha256(output_uri.encode()).hexdigest()[:16]
     file.parent.mkdir(exist_ok=True)
     with file.open("a") as lock:
@@ -174,7 +178,10 @@ def _finalizer(spec: RunSpec, settings: Settings) -> Kept:
 def _workers(
     spec: RunSpec, settings: Settings, workers: int | None, kinds: Sequence[ScorerKind], *, shards: int
 ) -> Kept:
-    """`worker start`, for this run's models: one worker per GPU, or one per core if the scorer uses no GPU."""
+    """Start `worker start` for this run's models: one worker per GPU, or one per core if no scorer uses a GPU.
+
+    `workers` overrides this number.
+    """
     arguments = []
     if not any(kind.uses_gpu for kind in kinds):
         arguments = ["--device", "cpu"]

@@ -21,14 +21,20 @@ _NAMED_LABELS = 10
 
 
 def choose_rows(spec: RunSpec, choice: Condition, schema: pa.Schema) -> tuple[RunSpec, list[str]]:
-    """Add the filter to a run. Also returns lines for the user. Raises UsageError if it does not fit the input."""
+    """Add the filter to a run's spec. Also returns lines for the user.
+
+    Raises UsageError if the filter does not fit the input or the scores.
+    """
     spec = replace(spec, where=condition(choice, spec.scorings))
     check_filter(spec, schema)
     return spec, _kept_lines(choice, spec.scorings)
 
 
 def condition(choice: Condition, scorings: Sequence[Scoring]) -> str | None:
-    """Return the rows to keep as SQL; None keeps every row. Raises UsageError for no choice or one without effect."""
+    """Return SQL for the rows to keep; None keeps every row.
+
+    Raises UsageError if no rows are chosen, or if `--min-score` would keep all rows or none.
+    """
     if choice.keep_all:
         return None
     if choice.keep_top is not None:
@@ -45,7 +51,10 @@ def condition(choice: Condition, scorings: Sequence[Scoring]) -> str | None:
 
 
 def _threshold(scoring: Scoring) -> float | None:
-    """Return the threshold that `worker train` wrote into the model's config, if the scores are raw."""
+    """Return the threshold that `worker train` wrote into the model's config.
+
+    None if there is none, if the model does not give one raw score, or if the scores come from an earlier run.
+    """
     has_raw_score = scoring.outputs == 1 and scoring.function_to_apply == "none"
     return configured_threshold(scoring.model) if has_raw_score and not scoring.scores_from else None
 

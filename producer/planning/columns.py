@@ -21,7 +21,10 @@ _LOOKS_FOR_TYPES = 100  # shards to read until one has types for all columns
 
 @dataclass(frozen=True, kw_only=True)
 class FoundColumns:
-    """The columns of each row. In `source`, shard names omit the folders `of_folders`, whose values are columns."""
+    """The columns of the input's rows.
+
+    `of_folders` names those whose values come from folders (`name=value`). Shard names in `source` omit these folders.
+    """
 
     source: Input
     columns: ColumnTypes
@@ -72,7 +75,7 @@ def _folder_columns(shards: Sequence[Shard], chosen: ColumnTypes) -> tuple[str, 
 
 
 def with_folder_columns(source: Input, names: Collection[str]) -> Input:
-    """Drop the folders whose values become columns from the names of the shards."""
+    """Drop the folders `names`, whose values become columns, from the shards' names."""
     shards, listed = renamed(source.shards, names), renamed(source.listed, names)
     refuse_same_names(shards, advice="Rename one, or leave the folder out of --columns.")
     has_digest = source.revision == digest_of(source.listed)
@@ -90,9 +93,9 @@ def _has_field(shard: Shard, name: str) -> bool:
 
 
 def _columns_of_rows(source: Input, chosen: ColumnTypes | None) -> tuple[ColumnTypes, pa.Schema]:
-    """Return the columns of the first shard that has types for all; for JSON Lines and CSV, those of a sample.
+    """Return the columns of the first Parquet shard in which every column has a type; for other formats, of a sample.
 
-    A column has no type (null) in a file that pandas wrote without rows. Raises UsageError if no shard can be read.
+    A column has the type null if pandas wrote the file without rows. Raises UsageError if a shard cannot be read.
     """
     first = source.shards[0]
     try:

@@ -1,4 +1,4 @@
-"""Find the score above which a given share of a run's rows lies: exactly, from stored scores, in bounded memory."""
+"""Find the exact score at or above which a given share of a run's rows lies, from stored scores in bounded memory."""
 
 import math
 import re
@@ -61,7 +61,10 @@ class RankedRun:
     _unranked: dict[str, int] = field(default_factory=dict)  # by shard: scored rows whose `--within` is null
 
     def of_unranked(self, fate: str) -> tuple[str, ...]:
-        """Return a line about scored rows whose `--within` is null, if any. Call `edges` first, which counts them."""
+        """Return a line with the number of scored rows whose `--within` is null, if any, and their `fate`.
+
+        Call `edges` first, because it counts these rows.
+        """
         rows = sum(self._unranked.values())
         return (f"{rows:,} scored rows, whose {self.ranking.within} is null, {fate}.",) if rows else ()
 
@@ -234,7 +237,7 @@ def _quoted(value: str | int | None) -> str:
 
 
 def keys_of(scores: npt.NDArray[np.float32], numbers: Integers) -> Integers:
-    """Make sortable 64-bit keys: the number of the row's value in the high 32 bits, its score in the low ones."""
+    """Make sortable 64-bit keys: `numbers`, the indices of the rows' values, in the high 32 bits, scores in the low."""
     return (numbers << 32) + _SIGN + _in_order(scores.view(np.int32).astype(np.int64))
 
 
@@ -252,8 +255,8 @@ def exact_edges(
 ) -> list[Edge]:
     """Find the edge of the best rows for each value and share. `read` starts a pass over all rows and fills `values`.
 
-    There are at most `rows` rows. Once few enough are undecided, they are kept in memory, so most runs are read once
-    and the largest ones twice.
+    `rows` is an upper limit of their number. Once few enough rows are undecided, these are kept in memory, so most runs
+    are read once and the largest ones twice.
     """
     keys = np.arange(_MOST_VALUES)  # the bits of each edge's key that are known; at first one edge for each value
     totals: list[int] = []
@@ -281,7 +284,10 @@ def exact_edges(
 
 
 def _numbers_of_edges(values: Values, totals: Integers, shares: Sequence[Fraction]) -> Integers:
-    """List the edges to find, as the index in `values` of each: one for each share, for each value with any weight."""
+    """Return the index in `values` of each edge to find: one edge per share for each value whose rows have weight.
+
+    Raises UsageError if there are no rows to rank, or too many edges.
+    """
     numbers = [number for number in sorted(range(len(values)), key=values.__getitem__) if totals[number]]
     if not numbers:
         raise UsageError("There are no rows to rank: none has a score and what --by and --within name.")
@@ -291,7 +297,10 @@ def _numbers_of_edges(values: Values, totals: Integers, shares: Sequence[Fractio
 
 
 def _counted(blocks: Iterable[Rows], known: Integers, lowest: int, bits: int, kept: list[Rows] | None) -> Integers:
-    """Count rows and weight at or above each value of the next bits, for each known prefix. Adds the rows to `kept`."""
+    """Count rows and weight at or above each value of the next `bits` bits, for each key prefix in `known`.
+
+    Returns shape (2, prefixes, 2**bits + 1). Adds the rows with these prefixes to `kept`, unless it is None.
+    """
     size = len(known) << bits
     counted = np.zeros((2, size), np.int64)
     for keys, weights in blocks:

@@ -33,7 +33,7 @@ _HUB_FILE_BYTES = 512_000_000  # default on the Hub
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """The output. With --keep-top, there is also a place where all scores are published first."""
+    """The output. With --keep-top, all scores are published to `scores_uri` first; otherwise it is None."""
 
     output_uri: str
     scores_uri: str | None
@@ -105,7 +105,7 @@ def check_output_place(uri: str, *, public: bool = False) -> None:
 
 
 def _check_is_apart(output_uri: str, input_uris: Sequence[str]) -> None:
-    """Refuse an output that would be read as input by the next run. Inputs include all folders below them."""
+    """Raise UsageError if a later run would read the output as input. An input folder is read with its subfolders."""
     output = _real_path(output_uri)
     for uri in input_uris:
         source = _real_path(uri.partition("**")[0])
@@ -152,7 +152,10 @@ def scores_beside(uri: str) -> str:
 
 
 def file_bytes(text: str | None, *, by_default: int | None) -> int | None:
-    """Parse `--target-file-size`. None means no merging. Raises UsageError if it is not a size."""
+    """Parse `--target-file-size`. Returns `by_default` if it is not given, None for no merging.
+
+    Raises UsageError if it is not a size.
+    """
     if text is None or text == "none":
         return by_default if text is None else None
     with suppress(ValidationError):

@@ -30,7 +30,7 @@ class Enqueued:
     """The result of enqueueing: how many shards are new to the ledger, and the state of the run now.
 
     `restored` counts the new shards that were done before the ledger was lost. `findings` lists faults of a published
-    output. Those that can be repaired have been repaired, or their shards are queued again.
+    output. Repairable faults have been repaired, or the shards concerned queued again.
     """
 
     run_id: str
@@ -70,9 +70,9 @@ def enqueue(
 ) -> Enqueued:
     """Reserve the output, write the run and send its messages. May run twice: the second time adds nothing.
 
-    If the ledger was lost, shards whose output exists are recorded as done. The output of a published run is checked and
-    repaired; `verify` also checks its content. Raises what the output raises, and ScoredBefore if another run has scored the
-    rows, unless they are to be scored again.
+    If the ledger was lost, shards whose output exists are recorded as done. The output of a published run is checked
+    and repaired; `verify` also checks its content. Raises the errors of the output and, unless `score_again`,
+    ScoredBefore if another run has scored the rows.
     """
     spec = plan.spec
     if not score_again and (told := scored_before(plan, ledger, settings)):
@@ -120,9 +120,9 @@ def enqueue(
 
 @patient
 def scored_before(plan: Plan, ledger: Ledger, settings: Settings) -> str:
-    """Name a run that has scored the rows of a new run for another filter, and the command that uses its scores.
+    """Return a message that names an earlier run with the scores of this plan, and the command that reuses them.
 
-    Empty if there is none, or if the run itself has begun. Changes nothing.
+    Empty if there is no such run, or if the plan's own run has begun. Changes nothing.
     """
     spec, run_ids = plan.spec, ledger.run_ids()
     if spec.run_id in run_ids or spec.scorings[0].scores_from:
@@ -139,7 +139,10 @@ def scored_before(plan: Plan, ledger: Ledger, settings: Settings) -> str:
 
 
 def _has_scores(run_id: str, spec: RunSpec, ledger: Ledger) -> bool:
-    """Return whether a run has all scores of this one. False if it failed or was cancelled, or if its output is gone."""
+    """Return whether a run has all scores that `spec` needs, and is published or being published.
+
+    False if its output is gone.
+    """
     with suppress(UsageError):  # Redis has lost the run, or nothing is published at its output
         if ledger.spec(run_id).has_scores_of(spec):
             status = run_status(ledger, run_id, most_failures=1)
@@ -160,9 +163,10 @@ def check_output(plan: Plan, ledger: Ledger | None) -> None:
 
 
 def _reserved(output: Output, spec: RunSpec, ledger: Ledger, *, public: bool) -> str | None:
-    """Reserve the output. An earlier run that has scored nothing (say, with a wrong --dtype) is cancelled and returned.
+    """Reserve the output. Returns the id of an earlier run that had to be cancelled for it, otherwise None.
 
-    It is cancelled first, so that its workers store nothing and no finalizer publishes it.
+    Only a run that has scored nothing (say, with a wrong --dtype) is cancelled. It is cancelled before the output is
+    taken, so that its workers store nothing and no finalizer publishes it.
     """
     try:
         patient(output.reserve)(spec, public=public)
@@ -186,7 +190,10 @@ def _has_scored_nothing(output_uri: str, run_id: str, ledger: Ledger) -> bool:
 
 
 def _losses(output: Output, recovered: Recovered, spec: RunSpec, *, hashes: bool) -> tuple[Finding, ...]:
-    """Find what a published output lacks, if the ledger was lost too. The shards concerned are scored again."""
+    """Find what is wrong with a published output from which a lost ledger was restored. Empty if its files are whole.
+
+    The shards concerned are scored again.
+    """
     if not recovered.partial or output.published() != spec.run_id:
         return ()
     return tuple(output.inspect([*recovered.whole, *recovered.partial], hashes=hashes))

@@ -45,7 +45,7 @@ class Range:
 
 # Shares of a GPU's peak that encoders reach in published benchmarks: 26 to 33 % on an A100 in text-embeddings-inference
 # (https://github.com/Artain-AI/ignite-ms), 30 % on a T4 and 57 % on an A100 in TensorRT's demo of BERT, 58 % on an L4
-# in MLPerf 3.1. The range here starts lower, at 20 %, because models that are not packed are slower.
+# in MLPerf 3.1. The range here starts lower, at 20 %, because models whose batches are padded are slower.
 _OF_A_PEAK = Range(low=1 / 0.57, high=1 / 0.2)  # factor on the time at the peak
 _OF_AN_EARLIER_RUN = Range(low=0.7, high=1.5)  # factor on the time at an earlier run's speed, whose texts differ
 _MOST_RUNS = 50  # earlier runs to look at, newest first
@@ -56,7 +56,7 @@ _MOST_RECEIPTS = 200  # receipts to read of the earlier run
 class DeviceEstimate:
     """The hours of work if all workers have this kind of device. Excludes their starts and idle time.
 
-    `cost` is `gpu_hours` times the price; both are None if no price is known.
+    `cost` is `gpu_hours` times `price_per_gpu_hour`; `cost` and the price are None if no price is known.
     """
 
     device: str
@@ -78,7 +78,7 @@ class DeviceEstimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Looked:
-    """What was found when the rows of a sample were read."""
+    """Findings from reading the rows of a sample."""
 
     sampled_rows: int = 0
     sampled_shards: int = 0
@@ -98,7 +98,7 @@ class Looked:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate(Looked):
-    """The estimate for a run. `rows` and `tokens` are None if unknown; `notes` says why."""
+    """The estimate for a run. `rows` and `tokens` are None if unknown; `notes` say why."""
 
     rows: int | None = None
     rows_are_counted: bool = False  # otherwise estimated from the sample, as the tokens are
@@ -110,7 +110,7 @@ class Estimate(Looked):
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """Yield a line about rows and tokens, one for each kind of device, and what is missing."""
+        """Yield the lines to print: rows and tokens, each kind of device, then notes and warnings."""
         known = []
         if self.rows is not None:
             known.append(counted(self.rows, "row") if self.rows_are_counted else f"{_about(self.rows)} rows")
@@ -129,7 +129,7 @@ class Estimate(Looked):
 
 
 def plan_report(plan: Plan) -> dict[str, int | str]:
-    """Describe the plan, with its rows if they are cheap to count."""
+    """Return facts about the plan, by name. `rows` is a number, or the reason why the rows were not counted."""
     spec = plan.spec
     sizes = [shard.size_bytes for shard in plan.shards]
     return {
@@ -153,9 +153,10 @@ def plan_report(plan: Plan) -> dict[str, int | str]:
 def estimate_run(
     plan: Plan, *, counted_rows: int | None, ledger: Ledger | None, price_per_gpu_hour: float | None = None
 ) -> Estimate:
-    """Estimate tokens, hours and cost. `counted_rows` is None if rows were not counted; `ledger` may know an earlier run.
+    """Estimate tokens, hours and cost. `counted_rows` is None if the rows were not counted.
 
-    Does not raise if something cannot be read: the notes say what is missing.
+    The speed comes from an earlier run of the same models in `ledger`, if there is one. Does not raise if something
+    cannot be read: the notes say what is missing.
     """
     spec, rows = plan.spec, counted_rows
     if any(scoring.scores_from for scoring in spec.scorings):
@@ -188,7 +189,7 @@ def estimate_run(
 
 
 def looked_at(spec: RunSpec, sample: Sequence[SampledShard]) -> dict[str, Any]:
-    """The fields of Looked."""
+    """Return the fields of Looked for this sample."""
     return {
         "sampled_rows": sum(len(one.table) for one in sample),
         "sampled_shards": len({(one.shard.uri, one.shard.first_row) for one in sample}),
@@ -205,7 +206,7 @@ def _most_first(names: Iterable[str]) -> dict[str, int]:
 
 
 def _refusal(spec: RunSpec, sample: Sequence[SampledShard]) -> str:
-    """Say why the run would fail, with the first bad rows. The limit of bad rows is applied to the sample."""
+    """Say why the run would fail, and name the first bad rows. Empty if the sample is within the limit of bad rows."""
     found, rows = FirstBadRows(), sum(len(one.table) for one in sample)
     for one in sample:
         found.add([replace(bad, position=f"shard {one.shard.name}, {bad.position}") for bad in one.noted.values()])
@@ -257,7 +258,7 @@ def _speeds(ledger: Ledger, run_id: str) -> dict[str, float]:
 def _devices(
     spec: RunSpec, work: Sequence[Work], ledger: Ledger | None, price: float | None, prices: ListPrices
 ) -> Iterator[DeviceEstimate]:
-    """Estimate for an earlier run's devices by their speed, then for each other kind of GPU by its peak."""
+    """Estimate the devices of an earlier run from their speed, then every other kind of GPU from its peak."""
     run_id, speeds = earlier_speeds(spec, ledger) if ledger else ("", {})
     for device, speed in speeds.items():
         hours = _OF_AN_EARLIER_RUN * (sum(one.tokens for one in work) / speed / _SECONDS)

@@ -38,14 +38,14 @@ _NO_SUCH_PLACE = (ImportError, ValueError, TypeError, AttributeError)  # raised 
 class Input:
     """The shards of a run, in name order. The `uris` pin Hub datasets to their current commit.
 
-    `revision` is this commit, or a digest of the shards' names and identities.
+    `revision` is this commit if the input is one Hub URI, otherwise a digest of the shards' names and identities.
     """
 
     uris: tuple[str, ...]
     revision: str
     shards: tuple[Shard, ...]
-    listed: tuple[Shard, ...]  # `shards`, and those beyond the user's limits
-    left_out: tuple[str, ...]  # files in the input's folders that have no ending of an input file
+    listed: tuple[Shard, ...]  # all files, before --limit-rows and --rows-per-task are applied
+    left_out: tuple[str, ...]  # files in the input's folders that are not read, because of their names
     notes: tuple[str, ...] = ()  # for the user
 
 
@@ -122,7 +122,10 @@ def _refuse_files_named_twice(uris: Sequence[str], parts: Sequence[Input]) -> No
 
 
 def _file(shard: Shard) -> Hashable:
-    """Identify a file that may have several paths. Includes its identity, because file systems may reuse inodes."""
+    """Return a key that is equal for all paths of one file.
+
+    Includes the file's identity, because file systems may reuse inodes.
+    """
     if not shard.uri.startswith("file://"):
         return shard.uri
     with suppress(FileNotFoundError):  # removed after the listing; reading it will raise
@@ -173,7 +176,7 @@ def _unsplit(source: Input, longest_group: int, rows_per_task: int) -> Iterator[
 def _parts(file: Shard, rows_per_task: int) -> tuple[list[Shard], int]:
     """Split a file into parts. Returns the parts (or the file itself) and the rows of its longest row group.
 
-    The last part has no end, so that it includes rows that are added to the file.
+    Unless the file has a row limit, the last part has no end, so that it includes rows that are added to the file.
     """
     if not has_footer(file.uri):
         return [file], 0
@@ -210,9 +213,10 @@ def part_starts(row_groups: Sequence[int], rows_per_task: int) -> list[int]:
 
 
 def as_scored(files: Iterable[Shard], receipts: Iterable[Receipt], left_out: Iterable[str] = ()) -> dict[str, Shard]:
-    """Return the shards of a finished run, by name. A file that was split is replaced by its parts.
+    """Turn a finished run's input files into its shards, by name. A file that was split is replaced by its parts.
 
-    A part that was left out has no receipt to say which rows it has, so it starts at the first row of its file.
+    `left_out` names shards without a receipt. If such a shard is a part, its rows are unknown, so it gets all rows of
+    its file.
     """
     whole = {file.name: file for file in files}
     rows = {receipt.shard: (receipt.first_row, receipt.rows_in) for receipt in receipts}
@@ -265,7 +269,7 @@ def _rows(shard: Shard, most: int | None = None) -> int:
 
 
 def pinned_uri(uri: str) -> tuple[str, str | None]:
-    """Pin a Hub URI to the current commit of its revision. Also returns this commit. Other URIs stay unchanged."""
+    """Pin a Hub URI to its revision's current commit. Also returns the commit. Other URIs are unchanged, with None."""
     if not uri.startswith("hf://"):
         return uri, None
     try:

@@ -50,7 +50,7 @@ def _check_folders(spec: RunSpec, shards: Iterable[Shard]) -> None:
 
 
 def _share_of_file(shard: Shard, target_bytes: int | None) -> float:
-    """Estimate the largest share of a data file that a shard fills. Assumes at most twice the bytes of its input."""
+    """Estimate the largest share of a data file that a shard can fill, if its output is at most twice its input."""
     if target_bytes is None or shard.size_bytes is None:
         return 1
     return min(1, max(1 / MOST_SHARDS_OF_FILE, 2 * shard.size_bytes / target_bytes))

@@ -143,7 +143,7 @@ class Choice(Ranking, Condition):
 
 @dataclass(frozen=True, kw_only=True)
 class RefilterOptions(Choice):
-    """The options of a run over the stored scores of another."""
+    """The options of a run that uses the stored scores of another run."""
 
     output_uri: Annotated[
         str, output_option("--output", metavar="URI", help="A new place for the rows, as for `run`.")
@@ -238,7 +238,7 @@ class Models:
 
     @property
     def by_column(self) -> dict[str, tuple[str, str | None]]:
-        """The name and the revision of each model, by its score column.
+        """The name of each model, and its revision if one is named, by score column.
 
         Raises UsageError if several models have no names or the same one.
         """

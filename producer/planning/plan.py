@@ -28,18 +28,21 @@ class Plan:
     evidence: Evidence | None = None  # for the card: how good the filter is
     public: bool = False  # whether to create a new repository as public; the published bytes are the same
     notes: tuple[str, ...] = ()  # for the user: the recipes that are used, and what a threshold keeps
-    left_out: tuple[str, ...] = ()  # files in the input's folders that have no ending of an input file
+    left_out: tuple[str, ...] = ()  # files in the input's folders that are not read, because of their names
     then: RefilterOptions | None = None  # a second run that chooses rows by the scores of this one
 
     @property
     def chosen(self) -> RunSpec:
-        """The spec with the rows and the output that the user named. With a second step, these are not those of the spec."""
+        """The spec with the user's choice of rows and output.
+
+        Differs from `spec` if there is a second step, because `spec` then publishes all scores to another place.
+        """
         return _chosen(self.spec, self.then) if self.then else self.spec
 
 
 @patient
 def plan_run(options: RunOptions) -> Plan:
-    """Resolve input and model, and check everything that can be checked without a GPU. Raises UsageError."""
+    """Resolve input and model, and check what can be checked without a GPU. Raises UsageError if a check fails."""
     destination = find_destination(options)
     source = read_input(options)
     found = find_columns(source, options.columns)
@@ -85,7 +88,10 @@ def plan_run(options: RunOptions) -> Plan:
 
 
 def as_enqueued(spec: RunSpec, source: Input) -> tuple[RunSpec, tuple[Shard, ...]]:
-    """Return the spec and shards as first enqueued: files that `producer retry` accepted do not change the id."""
+    """Return the spec and shards as first enqueued.
+
+    Files whose new content `producer retry` has accepted do not change the run's id.
+    """
     with suppress(ShardError):  # reserving the output says what is wrong with it
         for run_id, accepted in open_output(spec.output_uri, spec.run_id).accepted().items():
             revision = digest_of(map(accepted.as_enqueued, source.listed))
@@ -103,9 +109,10 @@ def as_enqueued(spec: RunSpec, source: Input) -> tuple[RunSpec, tuple[Shard, ...
 
 
 def _second_step(options: RunOptions, spec: RunSpec, destination: Destination) -> RefilterOptions | None:
-    """Check the second run, which will choose rows by the scores of this one. None if there is no second run.
+    """Return the options of the second run, which chooses rows by this run's scores. None if there is no second run.
 
-    Its output must be free, or already hold this second run, which is possible only after the scores are published.
+    Raises UsageError if the second run's output is taken. The output is not refused if this run has already stored or
+    published scores, because then it may have been taken by the second run itself.
     """
     if not options.needs_all_scores:
         return None

@@ -27,8 +27,9 @@ _NAMED_SHARDS = 3
 def plan_refilter(scores_uri: str, options: RefilterOptions, *, earlier: RunSpec | None = None) -> Plan:
     """Plan a run over the scores that are published at `scores_uri`, and over their input.
 
-    `earlier` is the spec of the published run, if the ledger has it: it has the path of the input. Raises UsageError if
-    nothing is published there, if the input is unknown or is not the one that was scored, or if the filter does not fit.
+    `earlier` is the published run's spec from the ledger, if known. Unlike the published spec, it has the paths of
+    local inputs. Raises UsageError if nothing is published there, if the input is unknown or is not the one that was
+    scored, or if the filter does not fit.
     """
     published = published_run(absolute_uri(scores_uri).rstrip("/"))
     output_uri = _output(published, options)

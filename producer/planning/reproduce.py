@@ -12,12 +12,12 @@ from shardsift.producer.planning.options import Choice, Condition, RefilterOptio
 _BREAK = " \\\n  "  # between options
 _REFILTER = "\nproducer refilter"
 _ROWS = [*keywords_of(Condition), "by"]  # the options that choose rows, as far as `run` has them
-# From the spec, or without effect on the rows.
+# Options that are written from the spec, or that have no effect on the rows.
 _NOT_AS_GIVEN = {"crawl", "input", "model", "target_file_size", "output", "public", "evidence"}
 
 
 def command_again(options: RunOptions, spec: RunSpec) -> str:
-    """Write the command of a run. Of a local folder only the last part is published."""
+    """Write the command of a run. A local path is reduced to its last part."""
     scored = [name for name in keywords_of(RunOptions) if name not in {*_ROWS, *_NOT_AS_GIVEN}]
     return _run([*map(_model, spec.scorings), *_given(options, scored)], options, spec)
 
@@ -25,7 +25,7 @@ def command_again(options: RunOptions, spec: RunSpec) -> str:
 def command_with_other_rows(command: str | None, options: RefilterOptions, spec: RunSpec) -> str | None:
     """Replace the choice of rows in an earlier run's command. None if that run was published without its command.
 
-    Options that `producer run` does not have give two commands, the second one a `producer refilter`.
+    If `producer run` lacks one of the options, writes two commands: a run for the scores, then a `producer refilter`.
     """
     if command is None:
         return None

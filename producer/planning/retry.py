@@ -25,9 +25,10 @@ class Retried:
 
 
 def retry_run(ledger: Ledger, run_id: str, *, done_too: bool = False) -> Retried:
-    """Queue failed shards, with their files' current identities recorded in ledger and output. Resumes a cancelled run.
+    """Queue failed shards again, and record their files' current identities in the ledger and the output.
 
-    Raises UsageError for an unknown run, and if another run has taken the output of a cancelled one.
+    Also resumes a cancelled run. Raises UsageError for an unknown run, and if another run has taken the output of the
+    cancelled one.
 
     A file that is missing or cannot be read keeps its record, and its shard will fail with the reason. If a file has
     changed, all its parts are queued, including finished ones.

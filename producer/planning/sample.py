@@ -1,6 +1,6 @@
-"""Read a few rows of a few shards, and count what they cost a model: tokens and, for known layers, operations.
+"""Estimate a model's work from a few rows of a few shards: tokens and, if its layers are known, operations.
 
-The same input gives the same sample. Passages and labels are counted roughly: a long text fills its passages.
+The same input gives the same sample. The estimate is rough: for example, a long text is assumed to fill its passages.
 """
 
 import random
@@ -29,15 +29,15 @@ from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.run.text import texts_of
 from shardsift.fleet.storage.errors import translated
 
-LOCAL_SHARDS, REMOTE_SHARDS = 8, 4  # a file is opened for each, and reading ahead takes 32 MiB of a remote one
+LOCAL_SHARDS, REMOTE_SHARDS = 8, 4  # each opens a file, and reading ahead fetches 32 MiB of a remote one
 MOST_ROWS = 1_000  # of all shards together
 CHARS_PER_TOKEN = 4.2  # BERT's tokenizer makes a token of 4.4 characters of English web pages, and of 3.9 of code
 _THREADS = 8
 _STEP_ROWS = 256  # decoded at once
-_CHARS_READ = 20_000  # of a text; the rest of a longer text is assumed to be alike
-_PASSAGES = {"head": 1, "head+tail": 2, "finepdfs": 2, "head+middle+tail": 3}  # at most; a stride reads all of a text
+_CHARS_READ = 20_000  # tokenised of each text; the rest is assumed to have as many tokens per character
+_PASSAGES = {"head": 1, "head+tail": 2, "finepdfs": 2, "head+middle+tail": 3}  # at most; `stride:N` reads whole texts
 _UNLIMITED = 1 << 30
-# Names of config.json's fields in some families → in others.
+# DistilBERT's names of fields in config.json → the usual names.
 _ALSO_CALLED = {
     "dim": "hidden_size",
     "n_layers": "num_hidden_layers",
@@ -48,13 +48,13 @@ _ALSO_CALLED = {
 
 @dataclass(frozen=True, kw_only=True)
 class SampledShard:
-    """Some rows of a shard. `rows` counts all its rows, if its footer has that."""
+    """A sample of a shard's rows, in `table`. `rows` is the number of rows of the whole shard; None if unknown."""
 
     shard: Shard
     rows: int | None
     table: pa.Table
-    noted: NotedRows = field(default_factory=NotedRows)  # of these rows
-    numbers: Sequence[int] = ()  # in the file, of rows that were drawn
+    noted: NotedRows = field(default_factory=NotedRows)  # the bad rows of the sample, and fields left out of others
+    numbers: Sequence[int] = ()  # row numbers in the file; empty if the sample has the shard's first rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +71,9 @@ class Work:
 
 
 def sample_shards(spec: RunSpec, shards: Sequence[Shard]) -> tuple[SampledShard, ...]:
-    """A random sample of the shards, and the first rows of each, with the columns that are scored.
+    """Choose shards at random, and read the scored columns of the first rows of each.
 
-    Raises ShardError or TransientError if one cannot be read, or has other columns.
+    Raises ShardError if a shard is broken or lacks a scored column, TransientError if the network fails.
     """
     most = LOCAL_SHARDS if all(shard.uri.startswith("file:") for shard in shards) else REMOTE_SHARDS
     chosen = random.Random(spec.input_revision).sample(list(shards), min(most, len(shards)))
@@ -82,7 +82,10 @@ def sample_shards(spec: RunSpec, shards: Sequence[Shard]) -> tuple[SampledShard,
 
 
 def work_of(scoring: Scoring, sample: Sequence[SampledShard], rows: int) -> Work:
-    """Estimate the work for `rows` rows like the sample. Raises ShardsiftError if it is not known what the model reads."""
+    """Estimate the work for `rows` rows from the sample.
+
+    Raises ShardsiftError if the scorer is not a sequence classifier, or if the sample has no readable rows.
+    """
     model = scoring.model
     if model.scorer != SEQUENCE_CLASSIFIER:
         raise ShardsiftError(f"what the scorer {model.scorer} makes of a text is known to its workers only")
@@ -110,14 +113,17 @@ def work_of(scoring: Scoring, sample: Sequence[SampledShard], rows: int) -> Work
 
 
 def texts_in(rows: pa.Table, scoring: Scoring) -> list[str]:
-    """The text of each row as it is scored, followed by the second text of a pair."""
+    """Return each row's text as it is scored; for a pair, both texts joined."""
     texts = texts_of(rows, scoring)
     parts = texts.flatten() if isinstance(texts, pa.StructArray) else [texts]
     return ["\n\n".join(filter(None, values)) for values in zip(*(part.to_pylist() for part in parts), strict=True)]
 
 
 def tokens_read(lengths: Any, scoring: Scoring, longest: int) -> Any:
-    """The tokens of each text that a model computes, over all passages and labels. It takes `longest` tokens at once."""
+    """Return how many tokens the model computes for each text, over all passages and labels.
+
+    `lengths` has shape (texts,). A passage has at most `longest` tokens.
+    """
     passages = _PASSAGES.get(scoring.passages)
     read = np.minimum(lengths, passages * longest) if passages else lengths
     return read * (len(scoring.zero_shot.labels) if scoring.zero_shot else 1)
@@ -159,7 +165,10 @@ def _scored_columns(spec: RunSpec) -> list[str]:
 
 
 def _lengths(texts: list[str], scoring: Scoring, counter: Callable[[list[str]], list[int]]) -> Any:
-    """The tokens of each whole text, with those of a label's hypothesis. A row without a text has none."""
+    """Count the tokens of each text, untruncated. For zero-shot scoring, add those of the longest hypothesis.
+
+    A blank text counts 0. A very long text is extrapolated from its beginning.
+    """
     counts = np.array(counter([text[:_CHARS_READ] for text in texts]))
     counts = counts * np.maximum(1.0, np.array([len(text) for text in texts]) / _CHARS_READ)
     if scoring.zero_shot:
@@ -168,7 +177,7 @@ def _lengths(texts: list[str], scoring: Scoring, counter: Callable[[list[str]], 
 
 
 def _counter(model: Model) -> tuple[Callable[[list[str]], list[int]], str]:
-    """Counts the tokens of texts, and says why if it is not the model's tokenizer."""
+    """Return a function that counts tokens, and why it does not use the model's tokenizer (empty if it does)."""
     try:
         from tokenizers import Tokenizer
     except ImportError:

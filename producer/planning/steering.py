@@ -16,7 +16,10 @@ def steered(
     max_cost: float | None = None,
     price_per_gpu_hour: float | None = None,
 ) -> Steering:
-    """Change a run's limits. 0 removes a limit. Raises UsageError for a cost limit without a price."""
+    """Return a run's limits with these changes. Writes nothing. 0 removes a limit.
+
+    Raises UsageError for a cost limit without a price.
+    """
     check_number("max_workers", max_workers or 0, least=0, whole=True)
     check_number("max_cost", max_cost or 0, least=0)
     steering = ledger.steering(run_id)
@@ -32,7 +35,10 @@ def steered(
 
 
 def resume_run(ledger: Ledger, run_id: str, *, max_cost: float | None = None) -> bool:
-    """End a pause. Returns False if there is none. Raises UsageError if the run would be paused again for its cost."""
+    """End a pause, and set the cost limit if `max_cost` is given. Returns False if the run is not paused.
+
+    Raises UsageError if the run would be paused again for its cost.
+    """
     steering = steered(ledger, run_id, max_cost=max_cost)
     why = steering.why_too_expensive(ledger.counts(run_id).worker_seconds)
     if why and ledger.pause_reason(run_id) is not None:

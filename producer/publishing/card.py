@@ -1,4 +1,4 @@
-"""Write the dataset card: YAML for the viewer and `load_dataset`, and what a person must know of the data."""
+"""Write the dataset card: YAML for the viewer and `load_dataset`, and text about the data for people."""
 
 import re
 from collections import Counter, defaultdict

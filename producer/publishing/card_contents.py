@@ -25,7 +25,7 @@ class Contents:
 
 
 def how_to_load(spec: RunSpec, *, folder: str, called: str, also: str = "") -> str:
-    """Write snippets to paste, ending with the SQL `also`. For an unnamed folder or bucket they run inside it."""
+    """Write code to paste, ending with the SQL `also`. For a folder or bucket, the code runs inside it."""
     found = HUB_DATASET.match(spec.output_uri)
     column = threshold_column(spec)
     has_edge = filter_threshold(spec.where, column) is not None

@@ -4,7 +4,7 @@ Only the receipts record which file has a shard's rows. So if a finalizer dies, 
 file. Which shards share a scores file depends only on names and row counts, so a run with another filter has the same
 scores files.
 
-Readers take a year, a language or a split from a path, so shards share a file only if these are equal in their names.
+Readers take a year, a language or a split from a path, so shards share a file only if their names agree in these.
 """
 
 import hashlib
@@ -77,10 +77,11 @@ SCORES = FileKind(
 def merge_shards(
     ledger: Ledger, spec: RunSpec, output: Output, kind: FileKind, receipts: Receipts, *, is_over: bool
 ) -> int:
-    """Write the merged files of a kind that do not exist yet. Returns how many. May run twice.
+    """Write the merged files of one kind that do not exist yet. Returns their number. May run twice.
 
-    `receipts` are the current ones of the run's first shards. The last group is merged only if it is full or the run
-    `is_over`. Raises OutputDamaged if a stored file is lost or damaged, and the output's errors.
+    `receipts` are the current receipts of the run's first shards, in order. The last group of shards is merged only if
+    it fills a file or the run `is_over`. Raises OutputDamaged if a stored file is lost or damaged, and the output's
+    errors.
     """
     if spec.target_file_bytes is None:
         return 0
@@ -111,7 +112,10 @@ def _merge(ledger: Ledger, output: Output, kind: FileKind, shards: Sequence[Rece
 
 
 def _readable(receipts: Receipts) -> Receipts:
-    """Return receipts whose files have different paths on a branch. Of two for one path, the first one wins."""
+    """Select receipts whose files can be on a branch together.
+
+    If two receipts have different files for the same path, only the first is selected.
+    """
     shared = {
         file.path
         for receipt in receipts
@@ -161,7 +165,7 @@ def _first_rows(shards: Sequence[Receipt], kind: FileKind) -> list[int]:
 def _merged(output: Output, group: Sequence[Receipt], kind: FileKind, *, is_alike: bool = True) -> OutputFile:
     """Write and stage a file of these shards. Each call stages its own copy, so concurrent finalizers do not conflict.
 
-    Schema metadata that differ between shards, such as the names of classes, are dropped.
+    Schema metadata, such as the names of classes, are dropped unless they are alike in all shards.
     """
     path = kind.path_of(group[0].shard)
     with scratch_folder(None) as folder, translated(f"Merging shards into {path}"):
@@ -212,7 +216,7 @@ def _stored(
 
 
 def _problem_of_copy(output: Output, stored: OutputFile, copy: Path) -> str | None:
-    """Copy a stored file. Returns what is wrong with the file. Raises errors of this machine."""
+    """Copy a stored file. Returns what is wrong with it, or None. Raises errors of this machine."""
     try:
         with output.open_file(stored) as content, copy.open("wb") as file:
             shutil.copyfileobj(content, file)

@@ -95,7 +95,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
 
 
 def merge_finished(ledger: Ledger, run_id: str) -> None:
-    """Merge the finished shards at the start of an unfinished run, as far as they fill files. May run twice."""
+    """Merge the finished shards before the first unfinished one, as far as they fill whole files. May run twice."""
     spec = ledger.spec(run_id)
     if spec.target_file_bytes is None:
         return
@@ -132,9 +132,10 @@ def inspect_and_repair(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Fi
 
 @patient
 def publish_evidence(uri: str, run_id: str, evidence: Evidence) -> None:
-    """Say in the card of a published run how good its filter is, by one commit of card and manifest. May run twice.
+    """Write evidence for a published run's filter to its card and manifest, in one commit. May run twice.
 
-    All else in the card stays. Raises UsageError if the run is not published there, or the evidence is not about its filter.
+    Leaves the rest of the card unchanged. Raises UsageError if the run is not published there, or if the evidence is
+    not about its filter.
     """
     output = open_output(uri, run_id)
     head = output.head()
@@ -151,7 +152,8 @@ def publish_evidence(uri: str, run_id: str, evidence: Evidence) -> None:
         for one in (evidence_in(published.evidence), evidence)
     )
     manifest = replace(published, evidence=evidence.to_json())
-    # `before` is ours if an earlier call died before it wrote the manifest. An edited card stays an edited one.
+    # The digest tells an edited card from ours, so it is updated only for ours. If an earlier call died after it had
+    # written the card, the manifest still has the digest of `before`.
     if published.card_sha256 in {sha256(card).hexdigest(), sha256(before).hexdigest()}:
         manifest = replace(manifest, card_sha256=sha256(now).hexdigest())
     if (now, manifest) != (card, published):
@@ -160,7 +162,7 @@ def publish_evidence(uri: str, run_id: str, evidence: Evidence) -> None:
 
 @patient
 def with_findings(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
-    """Add what an inspection of a published run's output finds, because the ledger's record may be wrong.
+    """Inspect a published run's output and add the findings, because the ledger's record may be wrong.
 
     With `hashes`, also reads the output's files.
     """
@@ -185,7 +187,7 @@ def inspect_published(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Fin
 
 
 def send_back(ledger: Ledger, run_id: str, damage: OutputDamaged, receipts: Sequence[Receipt]) -> NotReady:
-    """Queue the shards again whose stored files are damaged."""
+    """Queue the shards again whose stored files are lost or damaged, and end the publication in progress."""
     queued = ledger.requeue(run_id, damage.damaged, of=receipts)
     ledger.end_publishing(run_id)
     for line in lines_of([f"shard {shard} is scored again: {reason}" for shard, reason in damage.damaged.items()]):
@@ -207,7 +209,10 @@ def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str 
 
 
 def _refuse_bad_rows(spec: RunSpec, receipts: Sequence[Receipt]) -> None:
-    """Raise UsageError if the whole run has too many bad rows. A single shard may have a few in any case."""
+    """Raise UsageError if all shards together have too many bad rows.
+
+    Each shard alone may have passed this check, because a shard may always have a few.
+    """
     bad = rows = 0
     reasons = Counter[str]()
     for receipt in receipts:
@@ -280,7 +285,10 @@ def _refuse_another_run(spec: RunSpec, findings: Sequence[Finding]) -> None:
 
 
 def _documents(manifest: Manifest, findings: Sequence[Finding]) -> dict[str, bytes]:
-    """Return the manifest, card and picture to write, by path; none to repair data files. Keeps an edited card."""
+    """Return the manifest, card and picture to write, by path. Empty if only data files need repair.
+
+    Keeps an edited card.
+    """
     problems = {finding.path: finding.problem for finding in findings}
     if not {finding.path for finding in _repairable(findings)} & {MANIFEST_PATH, CARD_PATH}:
         return {}
@@ -299,7 +307,7 @@ def _documents(manifest: Manifest, findings: Sequence[Finding]) -> dict[str, byt
 
 
 def _card(manifest: Manifest, *, has_picture: bool) -> bytes:
-    """Write the card, with the metadata of the source's card unless the Hub would refuse the commit for them."""
+    """Write the card, with the metadata of the source's card unless the Hub refuses them."""
     spec, receipts = manifest.spec, manifest.receipts
     has_gpus = any(gpu_called(receipt.scored_by.device) for receipt in receipts)
     beside = Beside(

@@ -33,9 +33,10 @@ class Bin:
 
 
 def histograms_of(spec: RunSpec, receipts: Sequence[Receipt]) -> dict[str, Histogram]:
-    """The histogram of each score column. For a model with several labels: of each label's score, and of what the filter names.
+    """Add up the histograms of each score column. `receipts` must not be empty.
 
-    The columns that the filter names come first. There is at least one receipt.
+    For a model with several labels, there is one for each label's score, and one for the highest score if the filter
+    names it. The columns that the filter names come first.
     """
     found: dict[str, Histogram] = {}
     for index, scoring in enumerate(spec.scorings):
@@ -49,7 +50,7 @@ def histograms_of(spec: RunSpec, receipts: Sequence[Receipt]) -> dict[str, Histo
 
 
 def score_bins(histogram: Histogram, *, most: int = _MOST_BINS) -> list[Bin]:
-    """At most `most` bins of equal width, from the lowest to the highest that has rows. Empty if no row has a score."""
+    """Return at most `most` bins of equal width, from the lowest score to the highest. Empty if no row has a score."""
     if not histogram.rows:
         return []
     first, last = min(histogram.rows_by_bin), max(histogram.rows_by_bin)
@@ -67,14 +68,17 @@ def score_bins(histogram: Histogram, *, most: int = _MOST_BINS) -> list[Bin]:
 
 
 def score_tables(histograms: Mapping[str, Histogram]) -> Iterator[str]:
-    """The table of each column, with a heading after a blank line."""
+    """Yield the lines of each column's table, after a blank line and a heading."""
     for column, histogram in histograms.items():
         yield from ("", f"{column}: {counted(histogram.rows, 'row')} with a score")
         yield from (f"  {line}" for line in score_table(histogram).splitlines())
 
 
 def score_table(histogram: Histogram) -> str:
-    """A line for each bin, with the share of rows that have this score or more. Empty if no row has a score."""
+    """Draw a table with a line for each bin: its rows, and the share of rows with this score or more.
+
+    Empty if no row has a score.
+    """
     bins = score_bins(histogram)
     if not bins:
         return ""
@@ -90,13 +94,16 @@ def score_table(histogram: Histogram) -> str:
 
 
 def filter_threshold(where: str | None, column: str) -> float | None:
-    """The threshold of a filter that only compares this column with a number; None for another filter."""
+    """Return the threshold if the filter only compares this column with a number, by `>` or `>=`; otherwise None."""
     found = _THRESHOLD.fullmatch(where or "")
     return float(found["value"]) if found and found["column"].lower() == column.lower() else None
 
 
 def lowest_kept(where: str | None, column: str) -> float | None:
-    """The lowest score that such a filter keeps. Of a filter with `>`, that is the next float32 after the threshold."""
+    """Return the lowest score that a filter of one threshold keeps; None for another filter.
+
+    With `>`, it is the next float32 above the threshold.
+    """
     threshold = filter_threshold(where, column)
     if threshold is None or ">=" in (where or ""):
         return threshold
@@ -106,15 +113,15 @@ def lowest_kept(where: str | None, column: str) -> float | None:
 
 
 def threshold_column(spec: RunSpec) -> str:
-    """The score column that the filter compares with a threshold, otherwise the first one that is charted."""
+    """Return the score column that the filter compares with a threshold, otherwise the first one that is charted."""
     found = (column for column in spec.scoring_of if filter_threshold(spec.where, column) is not None)
     return next(found, next(iter(spec.charted)))
 
 
 def score_picture(spec: RunSpec, receipts: Sequence[Receipt]) -> bytes | None:
-    """A PNG for the card, the same for the same scores. None if no row has a score, or without matplotlib.
+    """Draw the scores as a PNG for the card. None if no row has a score, or if matplotlib is not installed.
 
-    Shows few columns, those that the filter names first.
+    Equal scores give equal bytes. Shows at most two columns; those that the filter names come first.
     """
     found = {column: histogram for column, histogram in histograms_of(spec, receipts).items() if histogram.rows}
     chosen = list(found)[:_MOST_IN_PICTURE]
@@ -134,9 +141,9 @@ def png_of(figure: "Figure") -> bytes:
 
 
 def chart(histograms: Mapping[str, Histogram], *, title: str, where: str | None) -> "Figure":
-    """A picture with a column for each histogram that has a row: rows by score above, the keep rate below.
+    """Draw two plots for each histogram that has rows: rows by score, and below it the share with that score or more.
 
-    A line shows the threshold of the filter `where`, if it compares only one column.
+    A vertical line marks the threshold, if the filter `where` only compares that column with a number.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

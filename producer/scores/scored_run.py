@@ -63,7 +63,10 @@ class ScoredRun:
         score_column: str | None = None,
         input: Location | Sequence[Location] = (),
     ) -> "list[NearRow]":
-        """The rows whose score is nearest to this one, the lowest first. They have texts if the input is known or named."""
+        """Return the `count` rows whose scores are nearest to `score`, the lowest score first.
+
+        They have texts if the ledger has the run's input, or if `input` names it.
+        """
         check_number("score", score)
         check_number("count", count, least=1, whole=True)
         with keyword_errors():
@@ -72,14 +75,17 @@ class ScoredRun:
     def edges(
         self, parts: int, *, input: Location | Sequence[Location] = (), **ranking: Unpack[RankingKeywords]
     ) -> list[Edge]:
-        """The exact edges between equal parts of the rows, or of their `by`."""
+        """Return the exact edges between `parts` equal parts of the rows; with `by`, between parts of equal weight."""
         if parts not in range(2, 101):
             raise UsageError(f"parts={parts!r} is wrong: it is a whole number from 2 to 100.")
         with keyword_errors():
             return edges_of_run(self, options_from(Ranking, ranking), parts, source=texts_of_places(input))
 
     def column(self, named: str | None) -> str:
-        """The named score column, otherwise the one in the filter, otherwise the only one. Raises UsageError."""
+        """Return the named score column, otherwise the one in the filter, otherwise the only one.
+
+        Raises UsageError if the run has no such column, or if there are several to choose from.
+        """
         columns = self.spec.scoring_of
         filtered = [column for column in columns if self.spec.filter_names(column)]
         found = [named] if named else filtered or [scoring.score_column for scoring in self.spec.scorings]
@@ -97,7 +103,7 @@ class ScoredRun:
         return histograms_of(self.spec, self.receipts)
 
     def as_json(self) -> dict[str, object]:
-        """`where` is the run's filter, which has kept `rows_kept`."""
+        """Return what `producer scores --json` prints. `rows_kept` counts the rows that passed the filter `where`."""
         return {
             "name": self.name,
             "shards": self.shards,
@@ -139,7 +145,10 @@ class ScoredRun:
 
 @patient
 def scored_run(target: str | None, settings: Settings) -> ScoredRun:
-    """Open what `producer scores RUN|URI` names. Raises UsageError if there is no such run or no shard of it is done."""
+    """Open a run by its id, or by the path or URI of its output. None opens the only run with done shards.
+
+    Raises UsageError if there is no such run, or if no shard of it is done.
+    """
     if target and is_place(target):
         published = published_run(absolute_uri(target))
         return ScoredRun(
@@ -169,7 +178,10 @@ def scored_run(target: str | None, settings: Settings) -> ScoredRun:
 
 @patient
 def edges_of_run(run: ScoredRun, ranking: Ranking, parts: int, *, source: tuple[str, ...]) -> list[Edge]:
-    """Find the edges over the shards that are done. Reads the input for columns that only it has."""
+    """Find the edges between `parts` equal parts of the rows of finished shards.
+
+    Reads the input (`source`, or the one in the ledger) if the ranking needs a column of it.
+    """
     uris = (source or run.input_uris) if columns_of_input(run.spec, ranking) else ()
     shards = source_shards(uris, run.receipts, run.output_uri, run.spec) if uris else {}
     ranked = RankedRun(spec=run.spec, output_uri=run.output_uri, receipts=run.receipts, shards=shards, ranking=ranking)
@@ -186,7 +198,7 @@ _URL = "url"
 
 @dataclass(frozen=True, kw_only=True)
 class NearRow:
-    """A row of the input. `text` is the one that was scored; None if the input was not named."""
+    """A row of the input, with its score. `text` is the text that was scored; None if the input was not read."""
 
     shard: str
     row: int
@@ -204,7 +216,7 @@ def rows_of_run_near(
 ) -> list[NearRow]:
     """Call `rows_near` with the input that the ledger or `source` names.
 
-    Raises UsageError for a source that is not its input, and for several score columns if none is named.
+    Raises UsageError if that is not the run's input, or if the run has several score columns and `column` is None.
     """
     if not math.isfinite(near):
         raise UsageError(f"--near {near:g} is not a number that a score can be near.")
@@ -222,10 +234,11 @@ def rows_near(
     source: Mapping[str, Shard],
     most_rows: int | None = None,
 ) -> list[NearRow]:
-    """The `count` rows whose score is nearest to `near`, the lowest first; without `near`, rows spread over each shard.
+    """Return the `count` rows whose scores are nearest to `near`, the lowest score first.
 
-    `source` are the shards of the input, by name; without them the rows have no text. Reads `most_rows` of the beginning
-    of each shard. Raises ShardError for a damaged file or an input that has changed, TransientError for the network.
+    If `near` is None, the rows are spread evenly over the first shards. `source` has the shards of the input, by name;
+    if it is empty, the rows have no text. Only the first `most_rows` rows of each shard are candidates. Raises
+    ShardError for a damaged file or an input that has changed, TransientError for the network.
     """
     found: list[NearRow] = []
     for receipt, table in stored_scores(run.output_uri, run.receipts, [column]):
@@ -238,7 +251,7 @@ def rows_near(
 
 
 def near_lines(rows: Sequence[NearRow]) -> Iterator[str]:
-    """Rows for people: score, shard and row, URL, and the beginning of the text."""
+    """Format rows for people: score, shard and row, URL, and the beginning of the text."""
     for row in rows:
         yield f"{row.score:.3f}  {row.shard} row {row.row:,}{f'  {row.url}' if row.url else ''}"
         text = "(name the input with --input to see the text)" if row.text is None else " ".join(row.text.split())
@@ -246,7 +259,7 @@ def near_lines(rows: Sequence[NearRow]) -> Iterator[str]:
 
 
 def _rows_of(receipt: Receipt, scores: npt.NDArray[np.float32], near: float | None, count: int) -> list[NearRow]:
-    """Choose rows of one shard. `scores` are those of its first rows."""
+    """Choose up to `count` rows of one shard, as `rows_near` does. `scores` has the scores of its first rows."""
     scored = np.flatnonzero(~np.isnan(scores))  # errored rows have no score
     if near is None:
         chosen = scored[:: max(1, len(scored) // count)][:count]
@@ -269,7 +282,10 @@ def with_texts(rows: Sequence[_Row], run: ScoredRun, scoring: Scoring, source: M
 
 
 def source_of(run: ScoredRun, name: str, source: Mapping[str, Shard]) -> Shard:
-    """The shard of the input. Raises UsageError if `source` lacks it, ShardError if it is not the one that was scored."""
+    """Return a shard of the input by its name.
+
+    Raises UsageError if `source` lacks it, ShardError if its file has changed since it was scored.
+    """
     if name not in source:
         raise UsageError(f"Texts are read from the input. Name the input with --input: it must have the shard {name}.")
     shard, scored = source[name], next(one for one in run.receipts if one.shard == name)
@@ -279,7 +295,7 @@ def source_of(run: ScoredRun, name: str, source: Mapping[str, Shard]) -> Shard:
 
 
 def read_texts(uri: str, rows: Collection[int], spec: RunSpec, scoring: Scoring) -> dict[int, tuple[str | None, str]]:
-    """Row → its URL, and its text as it was scored."""
+    """Read each row's URL (None if it has none) and its text as it was scored, by row number."""
     there_are = {name for name, _ in spec.columns}
     names = dict.fromkeys((*scoring.text_columns, scoring.text_pair_column, _URL))
     found = read_rows(uri, rows, spec, [name for name in names if name in there_are])
@@ -292,9 +308,9 @@ def read_texts(uri: str, rows: Collection[int], spec: RunSpec, scoring: Scoring)
 def read_rows(
     uri: str, rows: Collection[int], spec: RunSpec, columns: Sequence[str], *, bad: BadRows = _IGNORED
 ) -> pa.Table:
-    """Columns of these rows of a file, ascending. Of Parquet, only the row groups around them are read.
+    """Read columns of these rows of a file, in ascending order. For Parquet, reads only the row groups near them.
 
-    Adds bad rows to `bad`, also some that are not among these.
+    Adds all bad rows that it reads to `bad`, including some that are not in `rows`.
     """
     wanted = np.array(sorted(rows))
     skips, parts = has_footer(uri), [wanted]
@@ -319,6 +335,6 @@ def read_rows(
 
 
 def whole_texts(rows: pa.Table, scoring: Scoring) -> list[str]:
-    """The text of each row as it was scored; of a pair, both texts. Empty for a row without one."""
+    """Return each row's text as it was scored; for a pair, both texts joined. Empty for a row without a text."""
     texts = texts_of(rows, scoring).to_pylist()
     return ["\n\n".join(text.values()) if isinstance(text, dict) else text or "" for text in texts]

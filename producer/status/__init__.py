@@ -1,4 +1,4 @@
-"""The status of a run. `reading` reads it into the view of `view`; `screen`, `advice` and `metrics` present that."""
+"""The status of a run. `reading` reads it into a RunView of `view`, which `screen`, `advice` and `metrics` present."""
 
 from shardsift.fleet.errors import ExitCode
 from shardsift.producer.status.reading import RunStatus, run_status

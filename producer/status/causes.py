@@ -76,7 +76,7 @@ def _bad_rows(cause: Sequence[Failure]) -> str:
 
 
 def _clauses(failure: Failure) -> dict[str, str]:
-    """Split an error into clauses, by their masked text. Of several rows or lines named, only the first is kept."""
+    """Split an error into clauses, keyed by their masked text. If it names several rows or lines, keep the first."""
     error = " ".join(failure.error.split()).removeprefix(f"Shard {failure.shard}: ").removeprefix(f"{failure.shard}: ")
     found, has_place = dict[str, str](), False
     for clause in map(str.strip, _CLAUSE.findall(error)):

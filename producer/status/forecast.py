@@ -33,7 +33,7 @@ class Remaining:
 
 
 def remaining(counts: Counts, pace: Pace, running: Sequence[RunningShard]) -> Remaining | None:
-    """Estimate the time left. None while no worker scores, and before a first shard tells how many rows shards have.
+    """Estimate the time left. None while no worker scores, or until one done shard tells how many rows a shard has.
 
     A silent or stalled shard is assumed to start again when its lease ends.
     """
@@ -58,7 +58,11 @@ def remaining(counts: Counts, pace: Pace, running: Sequence[RunningShard]) -> Re
 
 
 def _until_the_last(left: Sequence[float], queued: int, of_a_shard: float) -> float:
-    """Compute the seconds until the last worker ends, if all shards take the same time."""
+    """Compute the seconds until the last worker ends.
+
+    `left` has the seconds that each worker needs for its own shards. Each of the `queued` shards takes `of_a_shard`
+    seconds.
+    """
     rounds, rest = divmod(queued, len(left))
     first_to_last = sorted(left)
     ends = [first_to_last[-1] + rounds * of_a_shard]
@@ -69,7 +73,7 @@ def _until_the_last(left: Sequence[float], queued: int, of_a_shard: float) -> fl
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Costs, in the currency of the price, of the time in which workers held shards, without starts and idle time."""
+    """The cost of the time in which workers hold shards, in the price's currency. Excludes starts and idle time."""
 
     so_far: float
     to_come: float | None

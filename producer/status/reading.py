@@ -23,7 +23,7 @@ class RunStatus(RunView):
         return "\n".join(status_screen(self))
 
     def _repr_html_(self) -> str:
-        """The status as a notebook shows it."""
+        """Return the screen of `producer status` as HTML, for notebooks."""
         return f"<pre>{html.escape(str(self))}</pre>"
 
 
@@ -36,9 +36,9 @@ def run_status(
     price_per_gpu_hour: float | None = None,
     most_failures: int | None = None,
 ) -> RunStatus:
-    """Read the status of a run, with all failed shards or the first ones. Raises UsageError for an unknown run.
+    """Read the status of a run, with the first `most_failures` failed shards (None: all).
 
-    For many runs, read `present` once.
+    To read many runs, read `present` once and pass it. Raises UsageError for an unknown run.
     """
     spec = ledger.spec(run_id)
     load, counts, histograms = Load.of(spec), ledger.counts(run_id), ledger.histograms(run_id)
@@ -86,7 +86,7 @@ def run_status(
 
 
 def _so_far(done: dict[str, Histogram], running: Iterable[RunningShard]) -> dict[str, Histogram]:
-    """The histograms of done and of running shards together."""
+    """Add the histograms of running shards to those of done shards."""
     reports = [shard.report.histograms for shard in running if shard.report]
     return {
         column: added([histogram, *(report[column] for report in reports if column in report)])
@@ -95,13 +95,13 @@ def _so_far(done: dict[str, Histogram], running: Iterable[RunningShard]) -> dict
 
 
 def _slower_formats(receipts: Iterable[Receipt]) -> dict[str, str]:
-    """Number formats by score column, if something faster was refused."""
+    """Return the number format of each score column if a faster format or way to run batches was refused."""
     made = (one for receipt in receipts for one in receipt.scorings if one.refused_dtypes or one.faulty_ways)
     return {scoring.score_column: scoring.format_line for scoring in made}
 
 
 def _other_models(spec: RunSpec, present: Present) -> Iterator[str]:
-    """Model folders of the run with other files on a machine that serves them, such as `/my/model on box/12`."""
+    """Yield the run's model folders whose files differ on a machine that serves them, such as `/my/model on box/12`."""
     enqueued = {model.name: model.revision for model in spec.served_by if model.is_folder}
     for machine in present.machines:
         for model in machine.wanted.models:
@@ -110,7 +110,7 @@ def _other_models(spec: RunSpec, present: Present) -> Iterator[str]:
 
 
 def _worker_command(spec: RunSpec) -> str:
-    """The command that starts workers for this run. They read revisions and precision from the ledger."""
+    """Return the command that starts workers for this run. They read revisions and precision from the ledger."""
     models = spec.served_by
     arguments = [word for model in models for word in ("--model", model.name)]
     if models[0].scorer != SEQUENCE_CLASSIFIER:

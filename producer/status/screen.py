@@ -29,7 +29,10 @@ def status_screen(status: RunView) -> list[str]:
 
 
 def _bar(status: RunView) -> Iterator[str]:
-    """A bar of the run's shards: done, running, failed, queued. For example `██████▒▒▒×░░░░░░  37% of shards done`."""
+    """Draw a bar of done, running, failed and queued shards, for example `██████▒▒▒×░░░░░░  37% of shards done`.
+
+    Empty if no shard is open.
+    """
     counts = status.counts
     if not counts.open:
         return
@@ -60,7 +63,7 @@ def status_lines(status: RunView) -> list[str]:
 
 
 def _kept(status: RunView) -> Iterator[str]:
-    """The share of rows that are kept so far, and how scores are spread. `producer scores` says more."""
+    """Yield what the filter keeps so far and, while shards are open, how the scores are spread."""
     if (status.where or "").lower() == "false":
         yield "kept     no row: this run publishes scores, by which rows can be chosen"
     elif status.counts.open and status.rows_written:
@@ -77,7 +80,7 @@ def _kept(status: RunView) -> Iterator[str]:
 
 
 def spread_line(histogram: Histogram) -> str:
-    """For example `0.25 ▂▄█▇▅▃▁ 4.5`: the lowest and the highest bin, and a bar for each between them."""
+    """Draw a histogram in a line: the lowest score, a bar for each bin, the highest score: `0.25 ▂▄█▇▅▃▁ 4.5`."""
     bins = score_bins(histogram, most=_MOST_BARS)
     most = max(one.rows for one in bins)
     bars = "".join(_BARS[math.ceil(one.rows * (len(_BARS) - 1) / most)] for one in bins)
@@ -92,7 +95,7 @@ def _errored(status: RunView) -> Iterator[str]:
 
 
 def _unfinished(status: RunView) -> str:
-    """Rows count as in, kept or dropped only when their shard is done."""
+    """Name the rows scored in unfinished shards, which the other counts of rows exclude. Empty if there are none."""
     rows = status.counts.rows_running
     return f"; {rows:,} scored in shards that are not done" if rows else ""
 
@@ -107,7 +110,7 @@ def _speed(status: RunView) -> str:
 
 
 def _spent(status: RunView) -> Iterator[str]:
-    """The time for which workers have held shards, and its cost if a price is known."""
+    """Yield the time for which workers have held shards, and its cost if a price is known."""
     left, seconds = status.remaining, status.counts.worker_seconds
     if seconds:
         coming = f", about {shown_duration(left.worker_seconds)} to come" if left else ""
@@ -133,7 +136,7 @@ def _at_work(status: RunView) -> Iterator[str]:
 
 
 def _of_attempt(shard: RunningShard) -> str:
-    """For example `; 117 rows/s; 91% device, 6% tokenize; 41% of peak; no report for 40 s`."""
+    """Format an attempt, to append to its shard's line: `; 117 rows/s; 91% device, 6% tokenize; no report for 40 s`."""
     again = f"; attempt {shard.attempt}" if shard.attempt > 1 else ""
     seen = f"; no report for {shown_duration(shard.seen_seconds)}" if shard.is_silent else ""
     if not shard.report:
@@ -145,7 +148,10 @@ def _of_attempt(shard: RunningShard) -> str:
 
 
 def _of_device(report: AttemptReport) -> str:
-    """For example `; graphed, 41% of peak, 63% of memory, 97% busy`."""
+    """Format the backend and the use of the device, to append to a shard's line: `; graphed, 41% of peak, 97% busy`.
+
+    Empty if neither is known.
+    """
     shares = {"of peak": report.peak_share, "of memory": report.memory_share, "busy": report.busy_share}
     known = [f"{share:.0%} {what}" for what, share in shares.items() if share is not None]
     shown = ", ".join(filter(None, [report.backend, *known]))
@@ -194,6 +200,6 @@ def status_table(statuses: Sequence[RunView]) -> Table:
 
 
 def present_line(present: Present) -> str:
-    """For example `2 workers; 3 machines, 1 of them free: gpu-box/4711`."""
+    """Count workers and machines, for example `2 workers; 3 machines, 1 of them free: gpu-box/4711`."""
     workers = counted(len(present.workers), "worker")
     return f"{workers}; {machines_line(present.machines)}" if present.machines else workers

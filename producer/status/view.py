@@ -201,7 +201,7 @@ class RunView:
 
     @property
     def lacks_finalizer(self) -> bool:
-        """Whether a needed finalizer is missing. `producer run` restarts its own; it needs one only to publish."""
+        """Whether a needed finalizer is missing. A `producer run` restarts its own, so it needs one only to publish."""
         is_awaited = self.word == "publishing" or not self.is_of_this_machine
         return self.complete and not self.is_over and not self.finalizers and is_awaited
 

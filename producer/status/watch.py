@@ -39,9 +39,9 @@ def watch(
 ) -> RunStatus:
     """Show the run on stderr until nothing more will happen by itself.
 
-    `on_poll` is called twice a second; its exceptions propagate. Without `progress` nothing is shown. If the caller
-    `starts_workers`, nothing is shown before they are there. Unless the call `outlasts_redis`, raises redis.RedisError
-    if Redis does not answer for half a minute.
+    `on_poll` is called twice a second; its exceptions propagate. Without `progress`, nothing is shown. With
+    `starts_workers`, nothing is shown until the caller's workers are there. Without `outlasts_redis`, raises
+    redis.RedisError if Redis does not answer for half a minute.
     """
 
     def read() -> RunStatus:
@@ -77,7 +77,10 @@ def screen_text(status: RunStatus, width: int) -> Text:
 
 
 def _outlasting(read: Callable[[], RunStatus], *, on_error: Callable[[str], None], seconds: float) -> RunStatus:
-    """Call `read` until Redis answers. Calls `on_error` at the first failure."""
+    """Call `read` until Redis answers, for at most `seconds`; then raise the last error.
+
+    Calls `on_error` at the first failure.
+    """
     has_warned, deadline = False, time.monotonic() + seconds
     while True:
         try:
@@ -93,9 +96,10 @@ def _outlasting(read: Callable[[], RunStatus], *, on_error: Callable[[str], None
 
 @contextmanager
 def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterator[Callable[[RunStatus], None]]:
-    """Show statuses on a redrawn screen. Without a terminal or notebook, print a changed line every ten seconds.
+    """Yield a function that shows a status. In a terminal or notebook, it redraws the screen.
 
-    Each cause of retries is printed once. Failures are printed when the run is over.
+    Otherwise it prints a line if the last one is ten seconds old and differs, and each cause of retries once. Failed
+    shards are left to the report at the end of the run.
     """
     if console.is_jupyter:
         yield _shown_in_notebook(console)

@@ -29,7 +29,7 @@ class ScoredRows:
     added: pa.Table  # the columns that the run adds
     errored: npt.NDArray[np.bool_]
     first_row: int  # in the file
-    text_digests: dict[tuple[int, int], list[str]]  # see shardsift/fleet/run/text.py
+    text_digests: dict[tuple[int, int], list[str]]  # (first row, end) of each window → digest of each scoring's texts
 
 
 def scored_rows(
@@ -73,7 +73,7 @@ def _score_problems(table: pa.Table, receipt: Receipt, spec: RunSpec) -> Iterato
 def kept_faults(
     data: RowGroups, rows: ScoredRows, receipt: Receipt, spec: RunSpec, *, rows_of_file: int
 ) -> list[Fault]:
-    """Check a shard's kept rows against its scores. `rows_of_file` counts the kept rows of all shards in its file."""
+    """Check a shard's kept rows against its scores. `rows_of_file` counts the rows of all shards in its data file."""
     problems = _kept_problems(data, rows, receipt, spec, rows_of_file)
     return [Fault(path=receipt.data.path, problem=problem) for problem in problems]
 

@@ -30,7 +30,7 @@ _BATCH_ROWS = 1024
 def source_shards(
     uris: tuple[str, ...], receipts: Sequence[Receipt], output_uri: str, spec: RunSpec, left_out: Sequence[str] = ()
 ) -> dict[str, Shard]:
-    """List the shards of the input, by name. Raises UsageError if no file of the run's input is there."""
+    """List the shards of the input, by name. Raises UsageError if they are not those that were scored."""
     shards = as_scored(renamed(list_input(*uris).shards, spec.folder_columns), receipts, left_out)
     scored = {receipt.shard: receipt.source_identity for receipt in receipts}
     common = [shard for name, shard in shards.items() if name in scored]
@@ -54,7 +54,10 @@ def _as_named(shards: list[Shard]) -> str:
 
 
 def unlisted_shards(source: dict[str, Shard], published: Published) -> list[Fault]:
-    """Return a fault for each shard that only the input has. A shard only in the manifest may be of another input."""
+    """Return a fault for each shard of the input that the manifest lacks.
+
+    The reverse is no fault, because `source` may be a part of the input. Empty if the run has a row limit.
+    """
     if published.spec.limit_rows:
         return []
     listed = {receipt.shard for receipt in published.receipts}
@@ -88,7 +91,7 @@ class _OtherTexts(Exception):
 
 
 def _expected(source: InputFile, rows: ScoredRows, shard: str, spec: RunSpec) -> Iterator[pa.Table]:
-    """Yield the rows of the input that the run keeps, window by window, without the columns of their position."""
+    """Yield the rows of the input that the run keeps, window by window, without the shard and row columns."""
     schema = kept_schema(source.schema, spec)
     names = [*source.schema.names, *spec.output_columns]
     keep: Filter | None = None

@@ -43,7 +43,7 @@ class Verification:
     rows_errored: int = 0
     compared_with_source: bool = False
     not_compared: tuple[str, ...] = ()  # shards whose file is not in the source
-    edited: tuple[str, ...] = ()  # files that a person has edited since the publication; only the card counts
+    edited: tuple[str, ...] = ()  # a note for each file that a person may edit and has edited: only the card
     faults: tuple[Fault, ...]
 
     def __repr__(self) -> str:

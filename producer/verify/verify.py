@@ -38,8 +38,8 @@ def verify(
 ) -> Verification:
     """Check the dataset at a folder, bucket or `hf://datasets/…` URI. With `source`, also compare it with the input.
 
-    `published_run` is the run that the ledger calls published there, if the caller has asked: an empty place then
-    counts as a damaged output.
+    `published_run` is the id of the run that is published there according to the ledger, if known. With it, an empty
+    place counts as a damaged output.
     Raises UsageError if nothing of shardsift is there or the source cannot be listed, TransientError for the network,
     ShardError if this machine cannot find the place or may not read it.
     """
@@ -149,9 +149,10 @@ _CARD_TAG = b"tags:\n- shardsift"
 
 
 def read_published(uri: str, *, published_run: str | None = None) -> Published | Fault:
-    """Read the manifest. Returns a Fault if it is unusable, but `published_run` or remains of a run are there.
+    """Read the manifest. If it is missing or unreadable, return a Fault if a run was published there.
 
-    Raises UsageError if shardsift has published nothing there, TransientError for the network.
+    A run was published there if `published_run` is given, or if remains of a run exist. Raises UsageError if none was,
+    TransientError for the network.
     """
     manifest = manifest_at(uri)
     if published := published_at(uri, manifest):

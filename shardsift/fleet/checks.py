@@ -1,4 +1,4 @@
-"""Run the checks of `producer doctor` and `worker doctor`, and make those of Redis, of its user's rights, and of the Hub."""
+"""Run the checks of `producer doctor` and `worker doctor`. Has the checks that both share: Redis and the Hub."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -37,9 +37,9 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The result of a check. `check` is its name, and `mend` says what to do; it is empty if all is well.
+    """The result of a check, with the fields that `--json` prints.
 
-    The fields are those of `--json`.
+    `mend` says what to do. It is empty if nothing is wrong, or if `says` already tells what to do.
     """
 
     check: str = ""
@@ -50,9 +50,9 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One line of a doctor. If `run` raises, the check is wrong and `mend` says what to do.
+    """A check that `run` makes. If `run` raises, the result is wrong, with the error's message and `mend`.
 
-    A check is skipped unless all checks that it `needs` ran before it, and none of them was wrong.
+    The check is skipped if one of the checks in `needs` was wrong or skipped.
     """
 
     name: str
@@ -74,7 +74,7 @@ def wrong(says: str, mend: str) -> Verdict:
 
 
 def run_checks(checks: Iterable[Check], *, as_json: bool) -> NoReturn:
-    """Run the checks and print a line for each as soon as it is known; JSON is printed at the end. Exits with 0 or 1."""
+    """Run the checks. Print each result at once, or all as JSON at the end. Exits with 0, or 1 if a check is wrong."""
     found = []
     for verdict in diagnose(checks):
         found.append(verdict)
@@ -87,7 +87,7 @@ def run_checks(checks: Iterable[Check], *, as_json: bool) -> NoReturn:
 
 
 def diagnose(checks: Iterable[Check]) -> Iterator[Verdict]:
-    """Run the checks in order. Yields what each finds, without secrets, as soon as it is known."""
+    """Run the checks in order. Yields each result, without secrets, before the next check runs."""
     passed: set[str] = set()
     for check in checks:
         if passed.issuperset(check.needs):
@@ -106,14 +106,14 @@ def _verdict_of(check: Check) -> Verdict:
 
 
 def redis_checks(settings: Settings, commands: Iterable[str], *, otherwise: Callable[[], Verdict]) -> list[Check]:
-    """Check Redis and the rights of its user for these commands; without a REDIS_URL, run `otherwise`."""
+    """Return the checks of Redis, and of its user's rights to these commands. Without REDIS_URL, run `otherwise`."""
     if settings.redis_url is None:
         return [Check(name="redis", run=otherwise)]
     return [redis_check(settings), rights_check(settings, commands)]
 
 
 def redis_check(settings: Settings) -> Check:
-    """Check that the server that REDIS_URL names answers, and does not lose keys of a run."""
+    """Return the check that Redis answers, and keeps the keys of a run when it is full or restarts."""
     return Check(name="redis", run=partial(_redis, settings), mend=REDIS_MEND)
 
 
@@ -141,7 +141,7 @@ def _redis(settings: Settings) -> Verdict:
     return ok(f"{server}; maxmemory-policy is {info['maxmemory_policy']}; AOF is on.")
 
 
-# Commands of a worker (also in scripts), then those that only a producer uses, on keys and channels like those of a fleet.
+# Commands that a worker sends, directly or in scripts, and those that only a producer sends, with a fleet's key names.
 OF_WORKERS = (
     *("TIME", "EVALSHA script 1 {key}", "SCRIPT LOAD script", "SET {key} x", "PEXPIRE {key} 1", "MGET {key}"),
     *("HSET {key} x x", "HSETNX {key} x x", "HINCRBY {key} x 1", "HGETALL {key}", "HMGET {key} x", "HDEL {key} x"),
@@ -153,14 +153,14 @@ OF_PRODUCERS = (*OF_WORKERS, "LRANGE {queue} 0 -1", "HKEYS {key}", "ZREVRANGE {k
 
 
 def rights_check(settings: Settings, commands: Iterable[str]) -> Check:
-    """Check that Redis accepts these commands: the user of REDIS_URL has the rights, and the server is not a replica or full."""
+    """Return the check that Redis accepts these commands. A replica, a full server or missing rights make it refuse."""
     return Check(name="redis rights", run=partial(_rights, settings, commands), mend=REDIS_MEND, needs=("redis",))
 
 
 def _rights(settings: Settings, commands: Iterable[str]) -> Verdict:
-    """Queue the commands in a transaction, in which Redis refuses those that are not allowed.
+    """Check the commands without running them: queue them in a transaction, where Redis refuses forbidden ones.
 
-    The last command is incomplete, so that Redis runs none.
+    The last command is incomplete, so Redis discards the transaction.
     """
     client = connect(settings)
     database = client.connection_pool.connection_kwargs.get("db") or 0
@@ -177,7 +177,7 @@ def _rights(settings: Settings, commands: Iterable[str]) -> Verdict:
 
 
 def hub_check() -> Check:
-    """Check that the Hub answers and takes the token of this machine."""
+    """Return the check that the Hub answers and accepts this machine's token."""
     return Check(name="hub", run=_hub, mend=_TOKEN_MEND)
 
 

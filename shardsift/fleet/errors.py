@@ -37,13 +37,14 @@ class OutputTaken(UsageError):
 
 
 class ScoredBefore(UsageError):
-    """Another run has scored these rows. The message has the command that chooses rows by its scores."""
+    """Another run has scored these rows. The message has the command that filters by the scores of that run."""
 
 
 class ShardError(ShardsiftError):
-    """A shard that no further attempt can score: it is missing, corrupt or has the wrong schema.
+    """The shard cannot be scored, because its file is missing, corrupt or has the wrong schema. It is not tried again.
 
-    If `of_machine`, another machine may be able to: this one lacks a token, a permission or a mount.
+    With `of_machine`, the cause is this machine, which lacks a token, a permission or a mount: other machines still
+    try.
     """
 
     def __init__(self, message: str, *, of_machine: bool = False) -> None:
@@ -52,8 +53,9 @@ class ShardError(ShardsiftError):
 
 
 class TransientError(ShardsiftError):
-    """A failure of the network, a disk or a service that may go away. A service may ask for `retry_after_seconds`.
+    """A failure of the network, a disk or a service that may go away.
 
+    `retry_after_seconds` is the wait that the service asked for; None if it asked for none.
     If `of_machine`, the cause lies in this machine, such as credentials that have expired.
     """
 
@@ -80,7 +82,7 @@ class PublishConflict(TransientError):
 
 
 class OutputDamaged(ShardsiftError):
-    """Stored files are lost or damaged. `damaged` maps each such shard to what is wrong; other shards are intact."""
+    """Stored files are lost or damaged. `damaged` maps the affected shards to the reasons; other shards are intact."""
 
     def __init__(self, damaged: Mapping[str, str]) -> None:
         first = next(iter(damaged.values()), "")
@@ -90,7 +92,7 @@ class OutputDamaged(ShardsiftError):
 
 
 def lack_of(error: BaseException) -> str:
-    """Say what this machine lacks if an error means that: disk space or memory. Otherwise empty."""
+    """Return a message if the error means that this machine lacks disk space or memory. Otherwise empty."""
     if isinstance(error, MemoryError):
         return f"out of memory ({' '.join(str(error).split())[:300] or type(error).__name__})."
     if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):

@@ -232,10 +232,10 @@ def score(
         several models, a dict by the name that each model's columns begin with. Then texts are read once, they are
         tokenized once for models with equal tokenizers, and an encoder that models share runs once.
     text_pairs: second texts, for a model that scores pairs, such as a reranker. Any type that `texts` may have.
-    labels: for zero-shot classification: labels to choose from, as a list or one text with commas, with a model of
-        natural language inference such as facebook/bart-large-mnli. A label's score says how far the text entails
+    labels: for zero-shot classification: the labels to choose from, as a list or one text with commas. Needs a model of
+        natural language inference, such as facebook/bart-large-mnli. A label's score says how far the text entails
         `hypothesis_template` with the label in it. The scores of a text add up to 1; with `multi_label=True` each label
-        is judged by itself. With several models, only those of inference use the labels.
+        is judged by itself. Of several models, only those of natural language inference use the labels.
     max_tokens: how many tokens the model reads of a text, special tokens included. Default: the model's limit.
     passages: what to read of a longer text: "head", "head+tail", "head+middle+tail", or "stride:N" for all of it: a
         passage of `max_tokens` begins every N tokens, and the last one ends with the text. "finepdfs" reads as the
@@ -248,10 +248,10 @@ def score(
     hypothesis_template and function_to_apply, and whether a table has `int_score`. `producer recipes` lists them. A
     recipe's template over columns is not applied: pass complete texts.
 
-    dtype, device and the others: as for `load_scorer`.
+    dtype, device and the other arguments: as for `load_scorer`.
 
     A row that cannot be scored is NaN: a missing text (None or NaN), a blank text, a text with no token, a pair that
-    lacks one of its texts. `LoadedScorer.table` says why. Raises TypeError for what is not a column of texts,
+    lacks one of its texts. `LoadedScorer.table` says why. Raises TypeError if `texts` is not a column of texts,
     ValueError if `texts` and `text_pairs` differ in length, and UsageError for a model that cannot be loaded.
     """
     check_are_columns(texts, text_pairs)  # before a model is loaded
@@ -291,7 +291,7 @@ def _scored(
     text_pairs: Texts | None,
     keywords: ScoreKeywords,
 ) -> tuple[tuple[Scoring, ...], Iterator[tuple[Scores, ...]]]:
-    """Return the scorings of the scorers, by their score columns, and the logits of each window."""
+    """Return the scorings, and an iterator that scores the texts by window. `scorers` are by score column."""
     models = {column: one.model for column, one in scorers.items()}
     scorings = scorings_of(models, has_pairs=text_pairs is not None, **keywords)
     return scorings, _scored_windows(texts, text_pairs, scorings, [one.scorer for one in scorers.values()])

@@ -1,4 +1,7 @@
-"""Convert a user's texts: lists, iterators, numpy and Arrow arrays, pandas and polars columns. Imports neither."""
+"""Convert a user's texts to Arrow: lists, iterators, numpy and Arrow arrays, pandas and polars columns.
+
+Imports neither pandas nor polars.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from itertools import islice, zip_longest
@@ -18,7 +21,8 @@ _LIKE_PAIRS = (tuple, list, dict)  # how other libraries take pairs of texts
 def windows(texts: Iterable[str | None], rows: int) -> Iterator[pa.LargeStringArray]:
     """Cut the texts into arrays of `rows` texts; the last may have fewer. Raises TypeError for anything but texts.
 
-    An iterator is not read beyond the current window. None, NaN and pandas' NA become null, lone surrogates U+FFFD.
+    An iterator is not read beyond the current window. None, NaN and pandas' NA become null. Lone surrogates become
+    U+FFFD.
     """
     check_is_one_column(texts)
     column = _as_arrow(texts)
@@ -53,7 +57,7 @@ def aligned_windows(
 
 
 def check_are_columns(texts: Any, text_pairs: Any) -> None:
-    """Raise TypeError for anything but columns, ValueError if their lengths are known and differ. Reads nothing."""
+    """Raise TypeError for anything but columns, and ValueError for different lengths, if known. Reads nothing."""
     check_is_one_column(texts)
     if text_pairs is None:
         return
@@ -117,7 +121,7 @@ def _array(texts: list[Any]) -> pa.LargeStringArray:
 
 
 def _without_surrogates(text: Any) -> Any:
-    """Replace half a surrogate pair, which is possible in JSON but not in UTF-8."""
+    """Replace lone surrogates, which JSON can contain and UTF-8 cannot, by U+FFFD. Returns other objects unchanged."""
     if not isinstance(text, str):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -28,7 +28,7 @@ def train(*, device: str | None = None, progress: bool = True, **keywords: Unpac
     progress: show progress on stderr.
 
     If `torchrun` started several processes, only the first one returns; the others exit. Raises UsageError for wrong
-    options, and for labels, models and outputs that do not fit.
+    options, and for labels, models and outputs that cannot be used.
     """
     with keyword_errors(), quiet_imports():
         chosen, printed = options_from(TrainOptions, keywords), say if progress else lambda line: None

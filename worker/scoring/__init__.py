@@ -141,7 +141,7 @@ class Scorer(Protocol[Encoded]):
 
 @dataclass(frozen=True, kw_only=True)
 class Hypotheses:
-    """The labels of a zero-shot scoring. Each label is an output of the scorer."""
+    """The hypotheses of a zero-shot scoring, one for each label. Each is an output of the scorer."""
 
     texts: tuple[str, ...]
     entailment: int  # the model's output for "the text entails the hypothesis"
@@ -150,7 +150,7 @@ class Hypotheses:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """A way to read texts that differs from the model's default."""
+    """The way in which a scorer reads texts. The default values are the model's own way."""
 
     max_tokens: int | None = None  # of a text or passage, with special tokens
     passages: str = "head"  # head+tail, head+middle+tail, stride:N, finepdfs
@@ -169,7 +169,7 @@ class ModelScorer(Protocol):
     def launch(self, encoded: Any, go_on: GoOn, earlier: Scores | None) -> Callable[[], Scores]:
         """Give all batches to the device, as `score_encoded` does. Returns a function that waits for the scores.
 
-        Another thread may call that function, and the next shard's texts may be launched before that.
+        Another thread may call that function, and the next shard's texts may be launched before it is called.
         """
 
     @property
@@ -198,7 +198,7 @@ class ModelShape(Protocol):
         """The matrices of one layer, as (rows, columns, count)."""
 
     def flops(self, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Return the operations for each text, by its length in tokens."""
+        """Return the number of floating-point operations for each text, by its length in tokens."""
 
 
 @runtime_checkable
@@ -218,7 +218,7 @@ class MeteredScorer(Protocol):
         """The seconds that all batches would have taken at the peak. None if unknown. Thread-safe."""
 
     def device_use(self) -> DeviceUse:
-        """Return the current use of the device. Thread-safe."""
+        """Thread-safe."""
 
 
 # Errors of loading and running a model.
@@ -241,7 +241,7 @@ class DeviceFault(RuntimeError):
 
 
 class DeviceLost(DeviceFault):
-    """The device failed while a way to run the model was tried. The next process leaves that way out."""
+    """The device failed while a way to run batches was tried. The next process skips it."""
 
 
 Floats = npt.NDArray[np.float32]

@@ -98,7 +98,10 @@ def choose_allocator(notes: GpuNotes) -> None:
 
 
 def _allocates(setting: str) -> bool:
-    """Try an allocation in another process, because this one could not change the setting after it."""
+    """Return whether allocations work with this setting.
+
+    Tries one in another process, because a process cannot change the setting after its first allocation.
+    """
     if setting.endswith("True") and "microsoft" in platform.release().lower():  # WSL, where later allocations may fail
         return False
     environment = {**os.environ, _ALLOCATOR[0]: setting}
@@ -238,7 +241,7 @@ def candidates(
     """List the candidates, best first: each format with each of the `ways` to run batches. float32 only runs padded.
 
     With `may_be_plain`, and unless `dtype` is a 16-bit format, the last two are plain float32 and float32 without
-    padding, which always passes.
+    padding. The parity gate refuses the last one only if a logit is not finite.
     """
     formats = _formats(dtype, device, model_type, first)
     found = [Candidate(dtype=one, way=way) for one in formats for way in ways if one != "float32" or way == "padded"]

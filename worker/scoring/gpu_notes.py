@@ -18,10 +18,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class GpuNotes:
-    """Facts, each in a file of `folder`, for one driver and set of packages. Without a folder, none is remembered.
+    """Remembers facts, each in a file of `folder`. Without a folder, none is remembered.
 
-    `worker_folder` belongs to one worker, whose processes follow each other, and is removed when the worker ends. So a
-    note there is about a death that the worker survived, and never about another worker or a kill of the whole worker.
+    A fact holds for the same `about`, driver and package versions. In `worker_folder`, a child leaves notes for the
+    next child of the same worker. This folder is removed when the worker ends, so a kill of the whole worker leaves no
+    note, and no other worker reads one.
     """
 
     folder: Path | None = None

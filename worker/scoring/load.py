@@ -74,8 +74,8 @@ def load_classifier(
     The plain model also scores `parity_rows` sample texts; 0 disables the parity gate and graphs. Raises ModelError for
     anything but a sequence classifier and for a missing device, and ParityError if the chosen format or backend does
     not give the model's own scores.
-    "auto" begins with the format `first` if the device is fast at it. It falls back to float32 as transformers runs it,
-    and last to float32 without padding, which is never refused.
+    With the format "auto", `first` is tried first if the device is fast at it. The last that are tried are float32 as
+    transformers runs it, and float32 without padding, which is refused only if a logit is not finite.
     With `sharding` for several devices, the model is divided over them, and `backend` and `compile` are ignored.
     `load`, if given, returns the model. It is called once for each candidate that is tried.
     Raises DeviceLost if a GPU failed in the trial. With `notes`, the next process skips what made it fail.

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 def float32_logits(saved: SavedModel, texts: list[str], device: torch.device | None = None) -> Logits:
-    """Compute the logits of a plain float32 model. `device` takes the inputs of a model that is on several devices.
+    """Compute the logits of a plain float32 model. If it is on several devices, `device` is for its inputs.
 
     Raises ModelError if a logit is not finite, and NoRoom if memory is short.
     """
@@ -70,7 +70,10 @@ def checked_scorer(
     device: torch.device,
     max_batch_tokens: int,
 ) -> SequenceClassifier:
-    """Make the scorer of a loaded model. Raises ParityError if the plain model's logits of the sample differ."""
+    """Make the scorer of a loaded model. Raises ParityError if its logits of the sample differ from the plain model's.
+
+    `reference` has the plain model's logits. None skips the comparison.
+    """
     scorer = SequenceClassifier(
         model=name,
         revision=saved.revision,
@@ -117,11 +120,12 @@ def first_faithful(
     load: Callable[[Candidate], SequenceClassifier],
     notes: GpuNotes = FORGETFUL,
 ) -> SequenceClassifier:
-    """Load the first candidate that passes the gate. Logs why others are refused; `refused_dtypes` has their formats.
+    """Load the first candidate that passes the gate. Logs why the candidates before it are refused.
 
-    Graphed and packed candidates that fail to compile or run are skipped. If no candidate passes, raises ParityError
-    that says which options to leave out, so that the plain model is tried as well.
-    Raises DeviceLost if such a candidate made the GPU fail. With `notes`, the next process skips it: see `faulty_ways`.
+    Their formats are in the scorer's `refused_dtypes`. Graphed and packed candidates that fail to compile or run are
+    skipped. Raises DeviceLost if one of them makes the GPU fail. With `notes`, the next process skips this way to run
+    batches, and lists it in `faulty_ways`. If no candidate passes, raises ParityError, which says how to let the plain
+    model be tried as well.
     """
     refused: list[str] = []
     faulty: list[str] = []

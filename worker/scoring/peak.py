@@ -1,7 +1,8 @@
-"""Measure a model's work as a share of the device's matmul peak, with matrices of the model's own shapes.
+"""Measure a model's work as a share of the matmul peak: the device's speed at products of the model's own matrices.
 
-A datasheet's peak is no useful reference, because a laptop, a throttled GPU or a shared core never reaches it. On a CPU
-the products are oneDNN's, as in the scorer. torch's own are slower on some CPUs, so that shares could exceed 1.
+A datasheet's peak is no useful reference, because a laptop, a throttled GPU or a shared core never reaches it. On a
+CPU, oneDNN computes the products, as in the scorer. torch's own products are slower on some CPUs, so shares of their
+speed could exceed 1.
 """
 
 import logging
@@ -19,7 +20,7 @@ from shardsift.worker.scoring.backends.cpu import fuse_linear_layers
 from shardsift.worker.scoring.device import answer_of
 
 _TOKENS_CPU, _TOKENS_GPU = 512, 32_768  # rows of the left matrix
-_SECONDS_CPU, _SECONDS_GPU = 0.03, 0.4  # for which each of five products is repeated, after a warm-up as long
+_SECONDS_CPU, _SECONDS_GPU = 0.03, 0.4  # for which a product is repeated in about five runs, after a warm-up as long
 logger = logging.getLogger(__name__)
 
 
@@ -42,7 +43,10 @@ class DeviceWork:
 
 
 def measured_work(shape: ModelShape | None, dtype: str, device: torch.device) -> DeviceWork | None:
-    """Start counting. Returns None if the model's layers are unknown, or the peak cannot be measured."""
+    """Measure the device's matmul peak, and return a counter of work relative to it.
+
+    None if the model's layers are unknown (no `shape`), or the peak cannot be measured.
+    """
     if shape is None:
         return None
     try:
@@ -54,7 +58,10 @@ def measured_work(shape: ModelShape | None, dtype: str, device: torch.device) ->
 
 @lru_cache(maxsize=32)
 def matmul_peak(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> float:
-    """Measure the operations per second of one layer's products; on a GPU, under load for seconds. Cached per process."""
+    """Measure the operations per second of the matrix products of one layer. Cached per process.
+
+    Takes seconds on a GPU, because its clock falls under load.
+    """
     tokens = _TOKENS_GPU if device.type == "cuda" else _TOKENS_CPU
     operations = sum(2 * tokens * rows * columns * count for rows, columns, count in shape.matrices)
     spent = sum(count * _seconds(tokens, rows, columns, dtype, device) for rows, columns, count in shape.matrices)

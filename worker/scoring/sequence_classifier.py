@@ -139,7 +139,10 @@ class SequenceClassifier:
         return lambda: self._of_rows(encoded, logits(), earlier)
 
     def _without_overflow(self, sequences: Sequences, found: Scores) -> tuple[Scores, Indices]:
-        """Score each sequence that overflows in float16 again, alone and in float32. Returns those that succeeded, too."""
+        """Score each sequence that overflows in float16 again, alone and in float32.
+
+        Returns the scores, and the indices of the sequences for which this succeeded.
+        """
         odd = np.array([one for one, reason in found.errors.items() if reason == NOT_FINITE], dtype=np.int64)
         if self.in_float32 is None or not len(odd):
             return found, odd[:0]
@@ -167,7 +170,7 @@ class SequenceClassifier:
         return scores if earlier is None else scores.filled_from(earlier)
 
     def with_budget(self, max_batch_tokens: int) -> "SequenceClassifier":
-        """Change the token budget of a batch. A graph has a fixed size, so a new one is compiled."""
+        """Return a copy with another token budget per batch. A graph is compiled again, because it has a fixed size."""
         backend = self.backend.of_size(max_batch_tokens) if isinstance(self.backend, Graphed) else self.backend
         return replace(self, max_batch_tokens=max_batch_tokens, backend=backend)
 
@@ -180,7 +183,7 @@ class SequenceClassifier:
         return self.tokenizer.identity
 
     def joined_with(self, others: Sequence[Scorer[Any]]) -> "SequenceClassifier | None":
-        """Join classifiers that have the same encoder. The comparison is cached."""
+        """Join classifiers into one. None if encoders or tokenizers differ. Cached, because comparing takes seconds."""
         classifiers = (self, *(other for other in others if isinstance(other, SequenceClassifier)))
         if len(classifiers) < 1 + len(others):
             return None
@@ -199,11 +202,11 @@ class SequenceClassifier:
         return device_use(self.device)
 
     def reading(self, reading: Reading) -> "SequenceClassifier":
-        """Make a scorer with this reading. Cached, because it takes a fraction of a second."""
+        """Return a copy that reads texts as `reading` says. Cached, because making one takes a fraction of a second."""
         return self._remembered(reading, lambda: _reading(self, reading))
 
     def _remembered(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Cache a classifier made from this one. The cache is freed together with this classifier."""
+        """Return the cached value of `key`, or make it. The cache is freed together with this classifier."""
         if key not in self._made:
             made = make()
             if len(self._made) == _MOST_MADE:

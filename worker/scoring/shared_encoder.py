@@ -34,7 +34,7 @@ class JointBackend:
             return torch.cat([backend.logits(batch) for backend in self.backends], dim=1)
 
     def hold_once(self) -> None:
-        """Share one copy of the equal weights."""
+        """Give all models the first model's copy of the shared modules, which frees the other copies."""
         first, *others = (backend.model for backend in self.backends)
         for other in others:
             for part in self.parts:

@@ -15,7 +15,10 @@ logger = logging.getLogger(__name__)
 
 
 class Announcer:
-    """Announces a worker's changes at once, and its state every few seconds, in a thread, because Redis may be slow."""
+    """Announces a worker's state, at once if it changes, and every few seconds.
+
+    Runs in a thread, because Redis may be slow.
+    """
 
     def __init__(self, client: redis.Redis, state: WorkerState) -> None:
         self._client = client
@@ -27,7 +30,10 @@ class Announcer:
         threading.Thread(target=self._announce, name="announcer", daemon=True).start()
 
     def see(self, device: str | None, held: tuple[str, str] | None, *, is_stopping: bool) -> None:
-        """Note the current state. `device` is None until a child has loaded its model; `held` is its run and shard."""
+        """Note the current state.
+
+        `device` is None until a child has loaded its model. `held` has the run and the shard that it works on, if any.
+        """
         activity: Activity = "stopping" if is_stopping else "loading" if not device else "busy" if held else "ready"
         run_id, shard = held or (None, None)
         seen = replace(self._seen, activity=activity, device=device, run_id=run_id, shard=shard)

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """An attempt at a claimed shard. `worker` is the owner of the claim."""
+    """An attempt at a claimed shard. Sets `may_begin_next` when the next one may begin. `worker` owns the claim."""
 
     claim: Claim
     child: ScoringChild
@@ -38,7 +38,7 @@ class Attempt:
     worker: str
 
     def run(self) -> str:
-        """Score the shard. Returns a sentence for Flower. Raises the error that failed it, after recording it."""
+        """Score the shard. Returns a sentence for Flower to show. An error is recorded, then raised."""
         try:
             return self._outcome()
         finally:
@@ -102,7 +102,7 @@ class Attempt:
         """
         if self.may_begin_next.is_set() or self.claim.attempt > 1:
             return
-        if self.child.in_hand.has_one:  # with two, the worker still counts towards the run's limit for the other
+        if self.child.in_hand.has_one:  # with two in hand, the worker keeps counting towards the run's limit
             with redis_may_be_away():
                 self.child.ledger.leave_device(self.claim)
             self._top_up()
@@ -118,7 +118,7 @@ class Attempt:
         try:
             wait_for_redis(complete, self.child.stopping)
         except LeaseLost:
-            if ledger.is_done(claim):  # otherwise this receipt may be the only one, for `enqueue` to find
+            if ledger.is_done(claim):  # otherwise this may be the only receipt, which `enqueue` must find
                 output.discard(receipt)
             raise
 

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def open_checkpoint(claim: Claim, ledger: Ledger, output: Output, stopping: threading.Event) -> Iterator[Checkpoint]:
-    """Open the checkpoint of a claimed shard. At the end of the block, all windows are stored, if the stores answer.
+    """Open the checkpoint of a claimed shard. The block ends when its finished windows are stored, or cannot be.
 
     Waits for Redis. Raises TransientError if a checkpoint stored with the output cannot be read, and Stopped if the
     worker stops while it waits.
@@ -40,7 +40,7 @@ def open_checkpoint(claim: Claim, ledger: Ledger, output: Output, stopping: thre
 
 
 class _Store:
-    """Stores windows. If Redis does not answer, they are stored together with the next window."""
+    """Stores the scores of windows. If Redis does not answer, tries again when the next window is finished."""
 
     def __init__(self, claim: Claim, ledger: Ledger, output: Output) -> None:
         self._claim, self._ledger, self._output = claim, ledger, output

@@ -39,7 +39,8 @@ logger = logging.getLogger(__name__)
 class ScoringChild:
     """Holds the settings, the ledger and the scorers for tasks, and stops the process.
 
-    `scorers` are by the queue of their model. `followed` is a run's number format, if that was tried first.
+    `scorers` maps each model's queue to its scorer. `followed` is the number format of an open run, if it was
+    tried first when the models were loaded.
     """
 
     def __init__(
@@ -63,14 +64,16 @@ class ScoringChild:
         self._parent_spoke = False
 
     def replace(self) -> None:
-        """Stop at the next batch and exit, so that Celery starts a new process. For a device that is unusable here."""
+        """Stop at the next batch and exit, so that Celery starts a new process."""
         self.in_hand.exit_when_drained(ExitCode.DEVICE_FAULT)
         self.stop()
 
     def on_other_format(self, run_id: str) -> None:
-        """Handle a run that is scored in another number format: start a new process that tries this format first.
+        """Handle a shard that was refused, because its run is scored in another number format than this worker's.
 
-        If this process has already tried it, end the worker. Its supervisor then leaves the queue to others.
+        The format of the oldest run that needs workers decides. If this process has it, only pause. Otherwise, start a
+        new process that tries it first. If this process has already done so, end the worker: its supervisor then leaves
+        the queue to other machines.
         """
         wanted = format_to_follow(self.ledger, worker_queue(self.scorers))
         if wanted in (None, self.number_format):  # other runs need this worker's format
@@ -98,7 +101,7 @@ class ScoringChild:
     def on_stop_signal(self) -> None:
         """Handle the parent's signals: the first stops the worker at the next batch, the second exits immediately.
 
-        A SIGTERM to the whole process group also stops at the next batch, and counts as neither signal.
+        SIGTERM, which may reach the whole process group, also stops it at the next batch, but is not counted.
         """
         if self._parent_spoke:
             threading.Thread(target=self.end_now, name="end now").start()
@@ -113,7 +116,10 @@ class ScoringChild:
             os._exit(ExitCode.DONE)
 
     def install_signal_handlers(self) -> None:
-        """Replace Celery's SIGTERM handler, which aborts a task at any point. Celery sets it after `start_child`."""
+        """Handle SIGTERM and the parent's signals. Each task calls this again.
+
+        After `start_child`, Celery sets a SIGTERM handler of its own, which would abort a task at any point.
+        """
         signal.signal(signal.SIGTERM, lambda _signal, _frame: self.stop())
         signal.signal(ipc.STOP_SIGNAL, lambda _signal, _frame: self.on_stop_signal())
 
@@ -176,7 +182,7 @@ def _log_loaded(model: Model, scorer: Scorer[Any]) -> None:
 
 
 def _log_shared_encoders(names: Mapping[str, str], scorers: Mapping[str, Scorer[Any]]) -> None:
-    """Log which models share an encoder. The result is cached, so that the first shard need not wait for it."""
+    """Log which models share an encoder. The comparison is cached, so that the first shard need not wait for it."""
     queues = list(scorers)
     for numbers in sharing_scorers(list(scorers.values())):
         shown = " and ".join(names[queues[number]] for number in numbers)

@@ -8,7 +8,7 @@ from shardsift.worker.scoring import DeviceUse, MeteredScorer, Scorer
 
 
 class DeviceMeter:
-    """Measures the share of the matmul peak until `stop`, and how busy and full the device is.
+    """Measures the share of the matmul peak from `start` to `stop`, and the use of the device and its memory.
 
     `scorers` belong to one attempt, and all run on the device called `name`. `backend` names how they run batches.
     """
@@ -51,5 +51,5 @@ class DeviceMeter:
 
 
 def metered(scorer: Scorer[Any]) -> Scorer[Any]:
-    """Count the scorer's work from now on, if the operations of its model are known."""
+    """Return a scorer that counts its work from now on, if the operations of its model are known."""
     return scorer.metered(shape_of(scorer.config)) if isinstance(scorer, MeteredScorer) else scorer

@@ -20,14 +20,17 @@ class ShardWork(Protocol):
     """The work on one shard."""
 
     def run(self, may_begin_next: threading.Event) -> str:
-        """Do the work. Sets the event when the device has, or soon will have, all of it. Returns a line for Flower."""
+        """Do the work. Sets the event when all of it is, or soon will be, on the device. Returns a line for Flower."""
 
     def give_back(self) -> None:
         """Give the shard back while another thread is in `run`."""
 
 
 class InHand:
-    """Begins the next shard when the device has all of the previous one, or soon will. Holds two at most."""
+    """Works on shards in threads, at most two at a time.
+
+    The next shard begins when all of the previous one is, or soon will be, on the device.
+    """
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, str], ShardWork] = {}  # by run and shard

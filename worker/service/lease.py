@@ -1,9 +1,9 @@
 """Hold a shard's lease while it is scored, and find out between batches whether to stop.
 
-A thread renews the lease, so that it does not expire during a long batch. Scoring continues while Redis does not answer
-or has lost the run: only the answer "lost" ends it, and the fencing token keeps late writers out. If there is no
-progress for too long, the thread stops renewing and the watchdog ends the process, so that a hung device does not hold
-its shard.
+A thread renews the lease, so that it does not expire during a long batch. If Redis does not answer or has lost the run,
+scoring continues. If Redis answers that the lease is lost, scoring ends. The fencing token keeps late writers out. If
+there is no progress for too long, the thread stops renewing and the watchdog ends the process, so that a hung device
+does not hold its shard.
 """
 
 import logging

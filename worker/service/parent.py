@@ -34,9 +34,8 @@ from shardsift.worker.service.spot import watch_for_notice
 _CHILD_LATE_SECONDS = 0.5  # before a child that should have stopped is killed
 _PARENT_LATE_SECONDS = 1.0
 _ONE_STOP_SECONDS = 1.0  # signals within this time count as one: the death of a supervisor with threads sends several
-_SUPERVISOR_GONE_SECONDS = (
-    0.05  # between the signal, at the end of the supervisor's first thread, and the end of its last thread
-)
+# The kernel sends the signal when a dying supervisor's first thread ends. Within this time, its last thread ends, too.
+_SUPERVISOR_GONE_SECONDS = 0.05
 _LOST_TASK_SECONDS = 3.0  # time for Celery to report a task whose process has died
 _MAX_STARTS = 5
 logger = logging.getLogger(__name__)
@@ -90,7 +89,10 @@ class Parent:
         logger.info("%s loads %s, and serves the queue %s", self._owner, loaded, self.queue)
 
     def may_take_shards(self, children: Iterable[int]) -> bool:
-        """Return whether a child has loaded its model. Called in every turn of Celery's event loop."""
+        """Return whether a child has loaded its model and the worker is not stopping.
+
+        Runs in every turn of Celery's event loop, so it also announces the worker's state and looks for dead children.
+        """
         children = set(children)
         device = next((device for child in children if (device := ipc.found_loaded(self._folder, child))), None)
         self._watch_starts(children, is_loaded=device is not None)
@@ -127,7 +129,7 @@ class Parent:
             ).start()
 
     def _on_notice(self, seconds_left: float) -> None:
-        """Stop Celery like SIGTERM, but without the signal, so that a SIGTERM that follows ends the process."""
+        """Stop Celery and the child without SIGTERM, so that the SIGTERM that follows a notice ends the process."""
         self._is_reclaimed = True
         late = _CHILD_LATE_SECONDS + _PARENT_LATE_SECONDS
         self._stop_seconds = max(0.0, min(self._stop_seconds, seconds_left - late))
@@ -135,7 +137,10 @@ class Parent:
         self._stop_child()
 
     def on_shutting_down(self, **_: Any) -> None:
-        """Stop the child. Runs in Celery's handler of SIGTERM and SIGINT, so at any moment after the start."""
+        """Stop the child, or exit immediately if no child has loaded its model yet, or stopping is over.
+
+        Runs in Celery's handler of SIGTERM and SIGINT, so it may interrupt any line after the start.
+        """
         self._was_told_to_leave = True
         if self._is_idling or self._time_is_up or not self._has_served:
             self._leave()
@@ -228,7 +233,10 @@ class Parent:
             self._queue_shards_of(ipc.found_held(self._folder).keys() - alive, str(exception))
 
     def _watch_deaths(self, dead: set[int]) -> None:
-        """Queue the shards of a child that died between two tasks, while it stored one. Celery does not report that."""
+        """Queue the shards of a child that died while it stored a shard, between two tasks.
+
+        Celery does not report such a death.
+        """
         if not dead:
             self._all_lived_at = time.monotonic()
         elif time.monotonic() - self._all_lived_at > _LOST_TASK_SECONDS:

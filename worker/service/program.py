@@ -42,14 +42,17 @@ logger = logging.getLogger(__name__)
 
 
 class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
-    """The main process of a worker, also if Celery's own command starts it. `parent` outlives each child process."""
+    """The Celery worker in the main process, also under plain `celery worker`.
+
+    `parent` holds what must survive the exit of a child process.
+    """
 
     parent: Parent
 
     def on_before_init(self, **options: Any) -> None:
-        """Pin the model for the children, and consume only its queue.
+        """Pin the models for the children, and consume only their queue.
 
-        A receiver of `celeryd_init` would not do, because Celery swallows its errors.
+        Does not use the signal `celeryd_init`, because Celery swallows the errors of its receivers.
         """
         log_to_stderr()  # until Celery sets up its logs
         self.parent = _started_parent(self.app, self.hostname)
@@ -60,7 +63,7 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
         signals.task_unknown.connect(self.parent.on_refused, weak=False)
         signals.task_rejected.connect(self.parent.on_refused, weak=False)
         signals.worker_shutting_down.connect(self.parent.on_shutting_down, weak=False)
-        # Celery warns root about messages with code. Ours are JSON, and others are refused (`accept_content`).
+        # Celery warns root that messages may contain code. Ours are JSON, and others are refused (`accept_content`).
         warnings.filterwarnings("ignore", category=SecurityWarning)
         Panel.data = _Commands({command: Panel.data[command] for command in _ANSWERED})
         super().on_before_init(**options)
@@ -68,8 +71,8 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
     def setup_logging(self, colorize: bool | None = None) -> Any:
         receivers = super().setup_logging(colorize)
         quieten_celery()
-        # Celery warns at each loss of a connection that the setting's default will change, even if it is set. Ours
-        # stays False: with True, Celery would end the process that scores, although its lease may still be renewed.
+        # At each loss of a connection, Celery warns that the default of this setting will change, even if it is set.
+        # Ours is False: with True, Celery would end the process that scores, although its lease may still be renewed.
         warnings.filterwarnings("ignore", _ABOUT_CANCELLING, CPendingDeprecationWarning)
         return receivers
 
@@ -86,7 +89,7 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
         self.parent.watch_for_spot_notice()
 
     def _process_task(self, req: Any) -> None:
-        """Free the slot of the pool if odd fields keep a request from the child. Celery would leave it taken."""
+        """Pass a request to the child. If odd fields prevent that, free the pool's slot, which Celery would not do."""
         req.time_limits = (None, None)  # ours have none, and odd ones would end Celery's loop later
         try:
             super()._process_task(req)
@@ -101,22 +104,22 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
 
 
 class _Commands(dict[str, Callable[..., Any]]):
-    """The commands of remote control. Celery logs a traceback for an unknown one; here it answers with an error."""
+    """Remote control commands by name. An unknown one is answered with an error; Celery would log a traceback."""
 
     def __missing__(self, command: str) -> Callable[..., Any]:
         return lambda _state, **_arguments: {"error": f"Workers of shardsift do not know {command}"}
 
 
 class ScorerConsumer(Consumer):  # type: ignore[misc]
-    """Waits if Redis refuses reads: a right is missing, or a key of another type has replaced the queue.
+    """Pauses if Redis refuses to read the queue: permission is missing, or its key has another type.
 
-    Celery treats that as a lost connection, and would reconnect at once.
+    Celery takes the refusal for a lost connection, and would reconnect at once.
     """
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         if is_refusal(exc):
             parent = self.controller.parent
-            parent.may_take_shards(self.pool.info["processes"])  # announces it, which the event loop does not do now
+            parent.may_take_shards(self.pool.info["processes"])  # because the event loop does not run now
             refused = "No message can be taken from the queue %s: %s"
             logger.warning(refused, parent.queue, as_ours(exc), extra=ABOUT_REDIS)
             deadline = time.monotonic() + _REFUSED_SECONDS

@@ -40,9 +40,10 @@ def load_served_model(model: Model, settings: Settings) -> SequenceClassifier:
 
 
 def load_untuned_model(settings: Settings) -> SequenceClassifier:
-    """Load the model of the settings.
+    """Load the model of the settings, without the token budget from `worker tune`.
 
-    In a worker, a model on several GPUs keeps its files in the worker's folder, and the process ends if a rank dies.
+    In a worker, a model on several GPUs keeps its files in the worker's folder, and the process ends if one of the
+    processes that run the model (a rank) dies.
     Raises ModelError, or ParityError if the fast backend does not reproduce the model's own scores. Raises DeviceLost
     if the GPU failed. Raises ShardsiftError if the files of a model folder are not those of the revision in the
     settings.
@@ -111,9 +112,10 @@ def _let_multiprocessing_start_ranks() -> None:
 
 
 def _end_without_rank(reason: str) -> NoReturn:
-    """Exit, because a group cannot continue without a rank. The parent queues the shard again, and Celery starts a new child.
+    """Exit, because a divided model cannot run without one of its ranks.
 
-    Called in another thread, because with NCCL the computing thread waits for the lost rank.
+    The parent queues the shard again, and Celery starts a new child. Runs in another thread, because with NCCL the
+    computing thread waits for the lost rank.
     """
     logger.error("%s A new process replaces this one and its ranks.", reason)
     os._exit(ExitCode.DEVICE_FAULT)

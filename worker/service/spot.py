@@ -1,4 +1,4 @@
-"""Poll the cloud's metadata service until it reports that this spot machine is reclaimed."""
+"""Poll the cloud's metadata service until it announces that this spot machine will be reclaimed."""
 
 import json
 import logging

@@ -90,7 +90,10 @@ class _Work:
 
 
 def _claim(child: ScoringChild, message: ScoreShard, worker: str) -> Claim | Refusal:
-    """Claim a shard. Waits for Redis. A worker that is stopping returns the message to the queue."""
+    """Claim a shard, or return why it is refused. Waits for Redis.
+
+    If the worker is stopping, raises Reject, which returns the message to the queue.
+    """
     nonce = new_nonce()
     try:
         if child.stopping.is_set():

@@ -12,8 +12,9 @@ _SOON_SECONDS = 0.001  # because `faulthandler` refuses 0
 class Watchdog:
     """Ends the process if, between `start` and `stop` of a shard, `pet` is not called for `stall_seconds`.
 
-    If one of two shards hangs, the process ends even if the other advances. The timer is a C thread of `faulthandler`
-    without the interpreter lock, which a hung device may hold. It writes the traces of all threads and exits.
+    If one of two shards hangs, the process ends even if the other advances. The timer is a C thread of `faulthandler`,
+    which runs even while a hung call to the device holds the interpreter lock. It writes the traces of all threads and
+    exits.
     """
 
     def __init__(self, stall_seconds: float, report: IO[str]) -> None:

@@ -27,9 +27,9 @@ class Checkpoint:
         self._store = store
 
     def scores_of(self, first_row: int, rows: int, digests: Sequence[str]) -> Sequence[Scores | None]:
-        """Return the stored scores of a window, one entry per scoring, for all rows or some of them, or None.
+        """Return the stored scores of a window, one entry per scoring. Some rows may be missing.
 
-        Ignores scores of texts with other digests.
+        An entry is None if no scores are stored, or only those of texts with other digests.
         """
         content = self._found.get(first_row)
         return [None] * len(digests) if content is None else from_bytes(content, rows, digests)
@@ -55,7 +55,10 @@ def _head(scores: Scores, digest: str) -> dict[str, object]:
 
 
 def from_bytes(content: bytes, rows: int, digests: Sequence[str]) -> Sequence[Scores | None]:
-    """Decode the scores of a window of `rows` rows, one entry per scoring. None for other texts or bad content."""
+    """Decode the scores of a window of `rows` rows, one entry per scoring.
+
+    An entry is None if its scores are of other texts. All are None if the content is damaged.
+    """
     found: list[Scores | None] = [None] * len(digests)
     try:
         line, _, body = content.partition(b"\n")
@@ -72,7 +75,7 @@ def from_bytes(content: bytes, rows: int, digests: Sequence[str]) -> Sequence[Sc
 
 
 def _read(head: Any, logits: Logits) -> tuple[Scores, Logits]:
-    """Decode the scores of one entry. Also returns the logits of the entries after it."""
+    """Decode the scores of one entry. Also returns the remaining logits, which belong to the next entries."""
     known = np.ones(head["rows"], dtype=np.bool_)
     if "known" in head:
         bits = np.frombuffer(bytes.fromhex(head["known"]), dtype=np.uint8)

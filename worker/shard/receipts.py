@@ -74,7 +74,7 @@ def make_receipt(
 def scoring_receipts(
     spec: RunSpec, scorers: Sequence[Scorer[Any]], counts: RowCounts, stored: Receipt | None = None
 ) -> tuple[ScoringReceipt, ...]:
-    """Make a receipt for each scoring. `stored` is the receipt of the attempt whose scores were read, if any."""
+    """Make a receipt for each scoring. `stored` is the earlier run's receipt of this shard, if its scores were read."""
     how: Sequence[ScorerInfo | ScoringReceipt] = stored.scorings if stored else [scorer.info for scorer in scorers]
     return tuple(
         ScoringReceipt(
@@ -118,7 +118,10 @@ def _parity(trial: ParityTrial | Parity | None, scoring: Scoring, spec: RunSpec)
 
 
 def _flipped_share(trial: ParityTrial, scoring: Scoring, spec: RunSpec) -> float | None:
-    """Return the share of sample rows that the filter decides differently by the two sets of logits."""
+    """Compare the filter's decisions by the logits of the plain model and of the optimised model.
+
+    Returns the share of sample rows with different decisions. None if the filter cannot be applied to the sample.
+    """
     if spec.where is None:
         return 0.0
     if scoring.zero_shot:  # the trial compared the model's own outputs, not the labels'

@@ -69,7 +69,10 @@ class ScoringGroup:
 
 
 def scoring_groups(scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]) -> list[ScoringGroup]:
-    """Group a run's scorings. `scorers` has one for each. Raises ShardError if one cannot read texts as asked."""
+    """Group a run's scorings by shared work. `scorers` has one scorer for each scoring.
+
+    Raises ShardError if a scorer does not support its scoring's way to read texts.
+    """
     groups = _gathered(len(scorings), lambda numbers: _joint_scorer(numbers, scorings, scorers))
     return [_group(numbers, scorings, scorers) for numbers in groups]
 

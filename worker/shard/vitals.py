@@ -45,7 +45,10 @@ class Vitals:
 
 
 class WindowPace:
-    """The pace of a process, learned from its earlier shards. It matters for shards of one or two windows."""
+    """The time that a process needs for a window.
+
+    Kept between shards, because a shard of one or two windows is read before its own first window is timed.
+    """
 
     window_seconds = math.inf  # of the last window
 
@@ -68,10 +71,10 @@ class Progress:
         """Note that a window is given to the device."""
 
     def on_read(self) -> None:
-        """Note that all windows are read and nearly computed, so that the next shard may begin."""
+        """Note that all windows are read, and computing them takes only seconds, so that the next shard may begin."""
 
     def on_launched(self) -> None:
-        """Note that the device has all of the shard, so that the next one may begin while this one is stored."""
+        """Note that all windows are given to the device, so that the next shard may begin while this one is stored."""
 
     def on_progress(self) -> None:
         """Note other progress, such as of an upload, so that the process does not seem to hang."""

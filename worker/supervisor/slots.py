@@ -1,4 +1,4 @@
-"""Find the slots of this machine for workers: each GPU, or the CPU, with its share of the cores."""
+"""Divide this machine into slots, one per worker. A slot is one or more GPUs, or the CPU, and a share of the cores."""
 
 import os
 import re
@@ -36,12 +36,13 @@ def find_slots(
     device: str = "auto",
     name: str | None = None,
 ) -> list[Slot]:
-    """Find a slot for each worker: a GPU, or `gpus_per_worker` of them.
+    """Make a slot for each worker: a GPU, or `gpus_per_worker` GPUs.
 
-    If there are more `workers` than GPUs, they are spread over them; on a CPU they share the cores.
-    `gpus` is `all`, the number of GPUs to use, or their numbers separated by commas. A `name` replaces the default
-    names `gpu0`, `gpu1`, … (`gpus0-1` for two GPUs) and `worker`. Raises UsageError if a GPU of `gpus` is missing, or
-    if the GPUs cannot be divided evenly. Each worker checks its `device` itself, with torch.
+    `workers` defaults to one per such group of GPUs, or one on the CPU. If there are more, several share a group, or
+    the cores of the CPU. `gpus` is `all`, the number of GPUs to use, or their numbers separated by commas. Slots are
+    called `gpu0`, `gpu1`, … (`gpus0-1` for two GPUs) or `worker`. With `name`, a single slot is called that, and the
+    names of several begin with it. Raises UsageError for options that contradict each other, for a missing GPU, and for
+    GPUs that cannot be divided evenly. Does not check that torch finds `device`: each worker does.
     """
     if name is not None and not _NAME.fullmatch(name):
         raise UsageError(f"--name {name}: a name has letters, digits, and any of . _ - between them, 64 at most.")
@@ -99,7 +100,10 @@ def _names(name: str | None, groups: Sequence[Sequence[str]], count: int) -> lis
 
 
 def _threads_of_each(workers: int, *, on_gpu: bool) -> dict[str, str]:
-    """Choose the threads of a worker, unless the user did. On a CPU, torch is fastest with one per physical core."""
+    """Return variables for the numbers of threads of each worker, except for those that the user has set.
+
+    On a CPU, torch is fastest with one thread per physical core.
+    """
     share = max(1, cpu_count() // workers)
     model = share if on_gpu else max(1, cpu_count(only_physical_cores=True) // workers)
     threads = {"SHARDSIFT_THREADS": model, "OMP_NUM_THREADS": model, "RAYON_NUM_THREADS": share}

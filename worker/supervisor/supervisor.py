@@ -49,9 +49,10 @@ def run_supervisor(
     exit_when_idle: str | None,
     on_idle: str | None,
 ) -> int:
-    """Run the workers of this machine until stopped. Returns the exit code. Raises UsageError before any starts.
+    """Run the workers of this machine until stopped. Returns the exit code.
 
-    Without `workers`, run one per GPU. `exit_when_idle` is a duration, and `on_idle` a shell command.
+    Without `workers`, runs one per GPU. After the duration `exit_when_idle` without work, such as `10m`, stops the
+    workers and runs the shell command `on_idle`. Raises UsageError before any worker starts.
     """
     idle_seconds = parse_duration(exit_when_idle) if exit_when_idle else None
     if on_idle and idle_seconds is None:
@@ -69,7 +70,10 @@ def run_supervisor(
 
 
 def _wanted(settings: Settings) -> Wanted:
-    """Resolve the models that the user named, so that the command fails before a worker starts if a name is wrong."""
+    """Return the user's limits on what workers serve.
+
+    Resolves the models that the user named, so that a wrong name ends the command before a worker starts.
+    """
     named = settings.model_fields_set
     scorer = settings.scorer if "scorer" in named else None
     dtype = settings.dtype if "dtype" in named else None
@@ -91,7 +95,7 @@ def _run_on_idle(command: str) -> int:
 class Supervisor:
     """Runs one worker per slot. Each serves what open runs need, within the user's limits.
 
-    Without `idle_seconds`, it does not end by itself.
+    Without `idle_seconds`, it never ends for lack of work.
     """
 
     def __init__(
@@ -108,7 +112,7 @@ class Supervisor:
         self.name = f"{socket.gethostname()}/{os.getpid()}"  # announced as this machine's name
         self._exit = ExitStack()
         remove_abandoned(settings.scratch_dir)
-        self._exit.callback(remove_abandoned, settings.scratch_dir)  # that of a parent which was killed
+        self._exit.callback(remove_abandoned, settings.scratch_dir)  # at the end too, for killed workers
         folder = self._exit.enter_context(scratch_folder(settings.scratch_dir))
         self._workers = [SupervisedWorker(slot, folder=folder) for slot in slots]
         self._ledger = ledger
@@ -142,7 +146,7 @@ class Supervisor:
         self._signals += 1
 
     def _poll(self) -> None:
-        """Read the demand, and give each idle worker the most needed load. Changes nothing while Redis is down."""
+        """Read the demand, announce this machine, and assign loads to workers. Changes nothing while Redis is down."""
         try:
             demands = [demand for demand in open_demands(self._ledger) if self._wanted.admits(demand.load)]
             fleet = [state for state in list_workers(self._ledger.redis) if state.only_run == self._only_run]
@@ -200,7 +204,7 @@ class Supervisor:
         return all(worker.why_avoided(demand.load) for worker in self._workers)
 
     def _why_avoided(self, load: Load) -> str:
-        """Return the first slot's reason, cut and redacted, because everyone who can read the ledger sees it."""
+        """Return the first slot's reason, shortened and redacted, because everyone who can read the ledger sees it."""
         reasons = (worker.why_avoided(load) for worker in self._workers)
         return redacted(next(reason for reason in reasons if reason))[:_REASON_CHARACTERS]
 
@@ -223,7 +227,10 @@ class Supervisor:
         )
 
     def _stop(self) -> int:
-        """Stop all workers. Each gives its shard back. A further signal makes them exit immediately."""
+        """Stop all workers, which give their shards back. Returns the exit code.
+
+        A further signal makes the workers exit immediately.
+        """
         if self.ended_idle:
             idle = shown_duration(self._idle_seconds or 0)
             logger.info("The fleet has had nothing to do here for %s: stopping", idle)
@@ -258,7 +265,11 @@ class Supervisor:
 
 
 def _may_move(worker: SupervisedWorker, state: WorkerState | None) -> bool:
-    """Return whether a worker takes shards and has none. One that awaits a spot machine's end has no record."""
+    """Return whether a worker may get another load: it is loading a model, or is ready and has no shard.
+
+    `state` is what it announced, None if nothing. A worker that has loaded its model and announces nothing waits for
+    its spot machine to end.
+    """
     if state is None:
         return not worker.has_loaded
     return state.activity in ("loading", "ready")
@@ -270,8 +281,9 @@ def free_workers(workers: Iterable[WorkerState]) -> Counter[str]:
 
 
 def next_load(demands: Iterable[Demand], free: Counter[str], avoids: Callable[[Load], object]) -> Load | None:
-    """Choose the load of one more worker: the queue that lacks the most workers, among equals the oldest run's.
+    """Choose the load for one more worker: the one whose queue lacks the most workers, in a tie that of the oldest run.
 
+    `free` counts the workers without a shard, by queue. Loads for which `avoids` returns a true value are left out.
     None if no queue lacks workers.
     """
     lacking = [demand for demand in demands if demand.queued > free[demand.queue] and not avoids(demand.load)]

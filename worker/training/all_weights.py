@@ -87,7 +87,7 @@ def _trained(
     dtype = _dtype_on(arguments.device, options)
     if not np.isfinite(logits).all():
         if arguments.process_index == 0:
-            forget(options.checkpoint_folder)  # which would not go with other options
+            forget(options.checkpoint_folder)  # another training could not use them
         raise UsageError(
             f"The training has diverged: the model's outputs are not finite numbers. Lower --learning-rate, which is "
             f"{options.learning_rate:g}, or choose another --dtype than {dtype}. Its checkpoints are deleted."

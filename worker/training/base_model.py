@@ -70,7 +70,7 @@ def load_base(options: TrainOptions, target: Target) -> SavedModel:
 
 
 def head_of(model: Any) -> str:
-    """Return the path of the last linear layer, which gives the outputs."""
+    """Return the path of the last linear layer, which gives the outputs. Raises UsageError if there is none."""
     encoder = f"{model.base_model_prefix}."
     found = [
         path

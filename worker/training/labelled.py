@@ -1,6 +1,6 @@
 """Read labelled texts, and split them into rows to learn from and rows to measure on. Imports no torch.
 
-They are in files, or in the output of a run whose scores are the labels.
+Rows come from files, or from the output of a run, with the run's scores as labels.
 """
 
 from dataclasses import dataclass, replace
@@ -106,7 +106,7 @@ class Examples:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Labelled rows, split to learn from and to measure on, with digests that identify them."""
+    """Labelled rows, split into rows to learn from and rows to measure on, with digests of their contents."""
 
     target: Target
     threshold: float | None  # for a regression
@@ -145,7 +145,7 @@ def _files(uri: str, option: str) -> tuple[str, ...]:
 
 
 def _of_run(options: TrainOptions, uri: str) -> LabelSource:
-    """Take the kept rows of a published run. Other rows' texts are not in its output."""
+    """Use the kept rows of a published run, because its output lacks the texts of all others."""
     published = published_run(uri)
     scoring = _scoring(published, options.label_column)
     return LabelSource(

@@ -44,9 +44,10 @@ class Head:
 
 
 def train_last_layer(options: TrainOptions, split: Split, *, device: str, say: Callable[[str], None]) -> Trained:
-    """Train the last layer. A head fitted without the held-out rows is measured; the saved one is fitted to all rows.
+    """Train the last layer. A layer fitted without the held-out rows is measured; one fitted to all rows is saved.
 
-    On the CPU of one machine, the same options and files give the same weights, bit for bit.
+    With separate validation rows, one layer is fitted, measured and saved. On the CPU of one machine, the same options
+    and files give the same weights, bit for bit.
     """
     embedder = _embedder(options, split.target, device)
     began = time.monotonic()

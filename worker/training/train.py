@@ -57,7 +57,7 @@ def train(
 
     `AutoModelForSequenceClassification.from_pretrained` can load the result. The output appears atomically, and nothing
     is overwritten. Of the processes that `torchrun` starts, only the first one saves the model and returns a report.
-    Raises UsageError for labels, models and outputs that do not fit, and Stopped after a signal.
+    Raises UsageError for labels, models and outputs that cannot be used, and Stopped after a signal.
     """
     _check_installed()
     options.check()
@@ -208,7 +208,7 @@ def _save(base: "SavedModel", output: ModelOutput, report: TrainReport) -> None:
         partial.mkdir(parents=True)
         with quiet_transformers():
             base.model.save_pretrained(partial)
-            # Read it again, because the training has set truncation in its tokenizer.
+            # Read the tokenizer again, because the training has set truncation in the loaded one.
             tokenizer = AutoTokenizer.from_pretrained(base.tokenizer.name_or_path, revision=base.revision)
             tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
             tokenizer.save_pretrained(partial)

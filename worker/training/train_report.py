@@ -58,7 +58,7 @@ class Steps:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TrainReport:
-    """The result of a training. `held_out` has figures for rows that the measured weights were not fitted to.
+    """The result of a training. `held_out` has figures for rows that were not used to fit the measured weights.
 
     `str()` of it is what `worker train` prints.
     """
@@ -120,7 +120,11 @@ def _metrics(names: tuple[str, ...], truth: Targets, predicted: Targets) -> Metr
 
 
 def _levels(scores: Targets, labels: Targets, threshold: float) -> tuple[tuple[str, ...], Targets, Targets]:
-    """Turn a regression into classes: rounded labels, as for FineWeb-Edu, or the two sides of the threshold."""
+    """Turn a regression into classes. Returns their names, and the classes of the labels and of the scores.
+
+    The classes are rounded labels, as for FineWeb-Edu, if these have 2 to 12 levels. Otherwise, they are the two sides
+    of the threshold.
+    """
     lowest, highest = int(np.rint(labels.min())), int(np.rint(labels.max()))
     if 1 <= highest - lowest < _MOST_LEVELS:
         truth, predicted = (
@@ -132,7 +136,7 @@ def _levels(scores: Targets, labels: Targets, threshold: float) -> tuple[tuple[s
 
 
 def _quality(truth: Any, predicted: Any, average: str) -> Quality:
-    """Compute the figures. Means are over the classes that occur, so that others do not lower them."""
+    """Compute the measures. Their means leave out classes that no row has or is predicted to have."""
     from sklearn.metrics import precision_recall_fscore_support
 
     precision, recall, f1, _ = precision_recall_fscore_support(truth, predicted, average=average, zero_division=0)

@@ -150,7 +150,7 @@ class _Strict:
 def reference_candidates(
     scoring: Scoring, revision: str | None, texts: TrialTexts, sequences: int, device: torch.device
 ) -> Candidates:
-    """Make a candidate of the pipeline for each batch size up to the number of sequences (texts, or texts × labels).
+    """Make a candidate for each batch size of transformers' pipeline, up to `sequences`: all texts, or texts × labels.
 
     The pipeline's time includes tokenizing.
     """

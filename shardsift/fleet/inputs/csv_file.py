@@ -58,7 +58,7 @@ class CsvFile(LineRows):
 
     @staticmethod
     def columns_of(samples: Sequence[Any]) -> ColumnTypes:
-        """Find the columns of a run. A file that shares no column with the most common header has no header."""
+        """Find the columns of a run. A file that shares no column with the most common header is skipped."""
         common = {*Counter(tuple(one.column_names) for one in samples).most_common(1)[0][0]}
         read = [one for one in samples if common & {*one.column_names}]
         chunks: dict[str, list[pa.Array]] = {}

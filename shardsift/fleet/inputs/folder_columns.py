@@ -20,7 +20,10 @@ def folder_values(uri: str) -> dict[str, str | None]:
 
 
 def renamed(shards: Iterable[Shard], folder_columns: Collection[str]) -> tuple[Shard, ...]:
-    """Rename shards, so that readers of the output do not also find these columns in its folder names."""
+    """Rename shards: `year=2024/a` becomes `year-2024/a` if `year` is one of the columns.
+
+    Otherwise readers of the output would find such a column twice: in the files and in the names of folders.
+    """
 
     def plain(folder: str) -> str:
         return folder.replace("=", "-") if unquote(folder.partition("=")[0]) in folder_columns else folder
@@ -33,7 +36,7 @@ def renamed(shards: Iterable[Shard], folder_columns: Collection[str]) -> tuple[S
 
 
 class WithFolderColumns:
-    """An InputFile with columns for its folders after its own columns. Bad rows have the folders' values too."""
+    """An InputFile with the values in its folder names as further columns. Bad rows have these values too."""
 
     def __init__(self, file: InputFile, names: Sequence[str], uri: str) -> None:
         found = folder_values(uri)

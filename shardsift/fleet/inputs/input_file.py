@@ -40,7 +40,7 @@ class NotedRows(BadRows):
         self.left_out: LeftOut = {}
 
     def keep(self, rows: Collection[int]) -> None:
-        """Forget what was noted of other rows."""
+        """Forget the notes on all rows except these."""
         for found in (self, self.left_out):
             for row in found.keys() - rows:
                 del found[row]
@@ -93,7 +93,8 @@ _FLOOR = 10  # bad rows that are always allowed in a shard; in a run, if they ar
 def too_many_bad_rows(number: int, rows: int, most_share: float, *, of_run: bool) -> str:
     """Return an error message, with the option to allow these bad rows, if there are too many; otherwise empty.
 
-    The share is for the whole run, so a small shard may have up to ten bad rows.
+    Unless `most_share` is 0, ten bad rows are always allowed, because the share is for the whole run, and a small shard
+    may exceed it. With `of_run`, these ten are limited to a tenth of the rows.
     """
     floor = min(_FLOOR, rows // 10) if of_run else _FLOOR
     allowed = math.floor(max(most_share * rows, floor if most_share else 0) + _ROUNDING)

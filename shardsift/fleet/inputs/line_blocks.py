@@ -46,7 +46,7 @@ class Block:
 class LineRows(ABC):
     """A file of lines, perhaps compressed, as an InputFile. Each pass opens the file again.
 
-    Only the run's `columns` are read. Others are noted as left out, unless the user has chosen `only` these columns.
+    Reads only `columns`. Notes other columns as left out, unless `only` says that the user chose the columns.
     """
 
     opened: Callable[[], BinaryIO]

@@ -44,10 +44,13 @@ def open_input(
 ) -> Iterator[InputFile]:
     """Open a file for streaming. A file with an unknown ending counts as Parquet.
 
-    Of JSON Lines and CSV files, the run's `columns` are read, or else those found in the first rows. Others are left
-    out, and noted unless the user has chosen `only` these. JSON Lines may be read from the line after a `first_byte` on,
-    in steps of `read_bytes`. Of a Parquet file, all columns are read, in the order of `columns`, from `first_row` on.
-    Raises ShardError if the file is missing or broken, TransientError if the network is.
+    JSON Lines and CSV: reads `columns`, or the columns in the first rows if it is None. Leaves out other columns, and
+    notes them unless `only` says that the user chose the columns. `read_bytes` is the size of each read. For JSON Lines
+    that are not compressed, `first_byte` starts at the next line after this offset.
+
+    Parquet: reads all columns, those in `columns` first, starting at `first_row`.
+
+    Raises ShardError if the file is missing or broken, TransientError if the network fails.
     """
     if has_footer(uri):
         with open_parquet_input(uri, columns, first_row) as file:
@@ -59,10 +62,10 @@ def open_input(
 
 
 def columns_of_lines(uris: Sequence[str], chosen: ColumnTypes | None = None) -> ColumnTypes:
-    """Find the columns of a run over JSON Lines or CSV files, or the types of the `chosen` columns. Deterministic.
+    """Find the names and types of columns from a sample of JSON Lines or CSV files. Deterministic.
 
-    Files that cannot be read are skipped. Raises ShardError if all are skipped, unless `chosen` has types for all
-    columns of JSON Lines. Raises UsageError if a chosen column does not exist.
+    With `chosen`, find only the types that it lacks. Files that cannot be read are skipped. Raises ShardError if all
+    are skipped, except for JSON Lines if `chosen` lacks no type. Raises UsageError if a chosen column does not exist.
     """
     kind = _LINES[format_name(uris[0])]
     files = min(len(uris), _MOST_SAMPLED)
@@ -104,7 +107,7 @@ def _opened(uri: str, columns: ColumnTypes, *, read_bytes: int = _READ_AHEAD_BYT
 
 @contextmanager
 def open_shard(uri: str, spec: RunSpec, **part: int) -> Iterator[InputFile]:
-    """Open an input file of a run, or the `part` of it that `open_input` takes, with the columns of the run."""
+    """Open an input file with the columns of the run. `part` are arguments of `open_input`, such as `first_row`."""
     own = tuple(column for column in spec.columns if column[0] not in spec.folder_columns)
     with open_input(uri, own, only=spec.only_columns, **part) as file:
         yield WithFolderColumns(file, spec.folder_columns, uri) if spec.folder_columns else file
@@ -128,10 +131,10 @@ def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input"
     """List the files that a URI names. For a folder or glob, list the files with the ending of a format.
 
     Names that begin with a dot, or with `_` like Spark's own files, are skipped unless the URI itself has such a part.
-    Files with the ending .json beside other input files are skipped, because they usually describe those.
+    Files with the ending .json beside other input files are skipped, because they usually describe the data.
 
-    `option` is the user's option, and `shown_as` what error messages show instead of the URI. Raises UsageError if
-    there are no files, files of several formats, or files of a table, and fsspec's errors for an unusable URL.
+    In error messages, `option` is the user's option, and `shown_as` replaces the URI. Raises UsageError if there are no
+    files, files of several formats, or files of a table, and fsspec's errors for an unusable URL.
     """
     shown = uri if shown_as is None else shown_as
     if not shown:
@@ -157,7 +160,11 @@ def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input"
 
 
 def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
-    """Return a dataset's data/ folder, or the path before the first wildcard. A name that exists is not a wildcard."""
+    """Return the folder to which shard names are relative.
+
+    It is a Hub dataset's data/ folder if the path goes through one, otherwise the last folder before any wildcard. On a
+    local disk, `*`, `?` and `[` in the name of an existing file or folder are literal.
+    """
     parts = path.split("/")
     is_local = isinstance(filesystem, LocalFileSystem)
     fixed = next(

@@ -32,9 +32,10 @@ _UNREADABLE = re.compile("dictionary<|list_view<")  # inside another type
 
 @contextmanager
 def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file for streaming. Raises ShardError if it is missing or broken, TransientError if the network is.
+    """Open a Parquet file for streaming.
 
-    Dictionaries are read with int32 indices: with others, pyarrow rejects a whole column if one text is not UTF-8.
+    Raises ShardError if it is missing or broken, TransientError if the network fails. Dictionaries are read with int32
+    indices: with others, pyarrow rejects a whole column if one text is not UTF-8.
     """
     with _opened(uri) as (_, parquet, _):
         yield parquet
@@ -197,7 +198,10 @@ def _as_in_the_run(field: pa.Field, kinds: Mapping[str, str]) -> pa.Field:
 
 
 def _widens(own: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether the wanted type can hold every value. Arrow raises later if a single value is still too large."""
+    """Return whether `wanted` can represent every value of type `own`.
+
+    A value can still be out of range, for example of a finer timestamp unit; then Arrow raises when it casts.
+    """
     if pa.types.is_null(own) or own == wanted:
         return True
     if pa.types.is_dictionary(own) or pa.types.is_dictionary(wanted):

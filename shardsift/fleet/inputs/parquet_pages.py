@@ -108,7 +108,10 @@ class _Pages:
         return encoded + self._repeated(self._coded)
 
     def bytes_of(self, rows: int) -> int:
-        """Return an upper bound of the next rows' bytes. Of the first page, already in memory, only a share counts."""
+        """Return an upper bound of the bytes that the next rows take when decoded.
+
+        The first page is in memory already, so only these rows' share of it counts.
+        """
         found = coded = index = 0
         while rows:
             if index == len(self._ahead):
@@ -128,7 +131,7 @@ class _Pages:
         return found + self._repeated(coded)
 
     def _repeated(self, values: int) -> int:
-        """Return the bytes of decoded dictionary values, beyond the dictionary itself."""
+        """Return the bytes that this many dictionary-coded values take when decoded, beyond the dictionary itself."""
         repeated = min(values, self._coded - self._entries)
         whole = repeated * self._dictionary[2]
         return whole if whole <= _MOST_BYTES // 8 else repeated * self._longest

@@ -25,7 +25,10 @@ _LOGS = {  # name of the log → kind of table, and how to export it
 def refuse_tables(
     filesystem: fsspec.AbstractFileSystem, root: str, files: Sequence[str], listed: Iterable[str]
 ) -> None:
-    """Raise UsageError if `files` belong to a table. `listed` are all paths below the folder `root`, if known."""
+    """Raise UsageError if `files` belong to a table or to an unfinished write.
+
+    `listed` has all paths below the folder `root`. It is empty if they are not known.
+    """
     protocols = {filesystem.protocol} if isinstance(filesystem.protocol, str) else {*filesystem.protocol}
     if protocols & {"http", "https"}:  # no folders to look into
         return

@@ -66,9 +66,10 @@ class Attempts(LedgerBase):
         return bool(answer == "renewed")
 
     def leave_device(self, claim: Claim) -> None:
-        """Note that the shard needs its worker's device no longer, or soon: only its files must still be stored.
+        """Note that the attempt is done with its worker's device, or nearly so, and goes on to store the shard's files.
 
-        Storing does not count towards a run's limit of workers. May run twice. Does nothing for a stale token.
+        From now on, this shard does not count towards the run's limit of workers. May run twice. Does nothing for a
+        stale token.
         """
         self._run_for(claim, "leave_device", self._lease_ms)
 

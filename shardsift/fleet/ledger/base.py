@@ -48,7 +48,10 @@ class LedgerBase:
         return read_spec(run_id, spec)
 
     def message_queue(self, run_id: str, queue: str) -> str:
-        """Name a run's queue. With the embedded Redis each run has its own, so that stopped runs fill no other."""
+        """Return the queue for a run's messages, given its scorer's `queue`.
+
+        With the embedded Redis each run has a queue of its own, which stopped runs cannot fill.
+        """
         return queue_of_run(queue, run_id) if self._runs_have_queues else queue
 
     def run_ids(self) -> list[str]:

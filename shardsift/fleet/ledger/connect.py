@@ -123,7 +123,7 @@ def _check_server(client: redis.Redis, address: RedisAddress) -> None:
 
 
 def _check_scripts(client: redis.Redis) -> None:
-    """Raise ResponseError if the server has no scripts. Rights and memory are checked elsewhere."""
+    """Raise ResponseError if the server lacks EVALSHA. Other errors are ignored, and found by other checks."""
     try:
         client.evalsha("0" * 40, 0)
     except redis.ResponseError as error:

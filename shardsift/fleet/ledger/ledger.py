@@ -66,7 +66,10 @@ class Ledger(Attempts, Results):
         return added
 
     def add_shards(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
-        """Add shards to a run that is not marked as enqueued: no shard is sent or published before `mark_enqueued`."""
+        """Write a run and its new shards, like `create_run`, but do not mark the run as enqueued.
+
+        No shard of a new run is sent or published before `mark_enqueued`.
+        """
         keys = Keys(spec.run_id)
         self.redis.set(VERSION_KEY, VERSION)
         labels = {column: indices for column, indices in spec.charted.items() if indices[1] is not None}
@@ -82,7 +85,7 @@ class Ledger(Attempts, Results):
         return added
 
     def _note_queued(self, run_id: str) -> None:
-        """Note when shards were queued, so that the time before this does not make a run look stalled."""
+        """Note when shards were queued: time without progress before this does not make a run look stalled."""
         self.redis.hset(Keys(run_id).run, "queued_ms", self._now_ms())
 
     def mark_enqueued(self, run_id: str, *, shards: int) -> None:
@@ -96,10 +99,10 @@ class Ledger(Attempts, Results):
         return bool(self.redis.hexists(Keys(run_id).run, "complete"))
 
     def take_receipts(self, run_id: str) -> list[Receipt]:
-        """Set the receipts of a run aside that has lost keys, and return them: enqueueing the run again restores them.
+        """Set aside and return the receipts of a run that has lost keys in Redis, so that the caller can restore them.
 
-        Until `mark_enqueued`, no shard of it is sent or published, and a second call returns the same receipts. Does
-        nothing to a run that has lost nothing.
+        Until `mark_enqueued`, no shard of the run is sent or published, and a second call returns the same receipts. If
+        no key is lost, changes nothing and returns no receipts.
         """
         keys = Keys(run_id)
         self._run_script("take_receipts", keys.of(), [keys.taken])
@@ -155,7 +158,7 @@ class Ledger(Attempts, Results):
         return bool(self.redis.hexists(Keys(run_id).run, "cancelled"))
 
     def replaced_by(self, run_id: str) -> str | None:
-        """Return the run that took this run's output, if it was cancelled for that. None if a person cancelled it."""
+        """Return the run that took this run's output, if this run was cancelled for that. Otherwise None."""
         return str(self.redis.hget(Keys(run_id).run, "cancelled") or "") or None
 
     def pause(self, run_id: str, *, reason: str = "") -> None:
@@ -192,7 +195,7 @@ class Ledger(Attempts, Results):
         return None if settled is None else str(settled)
 
     def settle_format(self, run_id: str, number_format: str) -> None:
-        """Set the number format of a run without one to the format of its finished shards."""
+        """Set the run's number format, that of its finished shards, unless it has one already."""
         self.redis.hsetnx(Keys(run_id).run, "format", number_format)
 
     def steering(self, run_id: str) -> Steering:
@@ -219,7 +222,7 @@ class Ledger(Attempts, Results):
             self.redis.hset(Keys(run_id).run, "command", command)
 
     def evidence(self, run_id: str) -> str | None:
-        """The evidence for the run's filter, as JSON."""
+        """Return the evidence for the run's filter, as JSON. None if there is none."""
         return str(self.redis.hget(Keys(run_id).run, "evidence") or "") or None
 
     def set_evidence(self, run_id: str, evidence: str) -> None:
@@ -228,8 +231,8 @@ class Ledger(Attempts, Results):
     def retry(self, run_id: str, *, done_too: bool = False, changed: Iterable[str] = ()) -> int:
         """Queue the failed shards again, with their attempts reset, and end a cancellation. Returns the number of shards.
 
-        Also queues the done shards in `changed`, or all of them with `done_too`, for outputs that were lost before they
-        were published.
+        Also queues the done shards in `changed`, whose input files have changed. With `done_too`, queues all done
+        shards instead, for outputs that were lost before they were published.
         """
         keys = Keys(run_id)
         self.redis.hdel(keys.run, "cancelled", "failed_attempts")
@@ -256,9 +259,9 @@ class Ledger(Attempts, Results):
         return requeued
 
     def move_rows(self, run_id: str, moved: Iterable[tuple[Receipt, Receipt]]) -> int:
-        """Record that rows of done shards are in other files now, from pairs of old and new receipt. May run twice.
+        """Record that rows of done shards were moved to other files. `moved` has the old and new receipt of each shard.
 
-        Skips shards that were queued or scored again meanwhile. Returns the number of shards recorded.
+        Skips shards that were queued or scored again meanwhile. Returns the number of shards recorded. May run twice.
         """
         recorded = 0
         for batch in batches(moved):
@@ -294,7 +297,7 @@ class Ledger(Attempts, Results):
     # --- Which shards need a message in the queue. `shardsift/fleet/dispatch.py` sends the messages. ---
 
     def take_due(self, run_id: str, *, room: int) -> Due:
-        """Take the shards that need a message now, and note them as sent. `room` limits the shards never tried."""
+        """Take the shards that need a message now, and note them as sent. `room` limits those without an attempt."""
         arguments = [room, _DUE_LIMIT, self._lease_ms, self._outage_ms, self._max_attempts]
         again, fresh = self._run_script("take_due", Keys(run_id).of(), arguments)
         return Due(again=again, fresh=fresh, more=max(len(again), len(fresh)) >= _DUE_LIMIT)
@@ -342,13 +345,14 @@ class Ledger(Attempts, Results):
     def begin_publishing(self, run_id: str) -> int | None:
         """Begin a publication. Returns the version of the receipts, or None if the run is cancelled.
 
-        Read the receipts after this call. A later cancellation does not stop the publication; the publication ends it.
+        Read the receipts after this call. A later cancellation does not stop the publication; instead, the publication
+        ends the cancellation.
         """
         version = self._run_script("begin_publishing", Keys(run_id).of(), [])
         return None if version is None else int(version)
 
     def has_receipts_of(self, run_id: str, version: int | None) -> bool:
-        """Return whether the receipts still have this version of `begin_publishing`. True for None (cancelled)."""
+        """Return whether the receipts are unchanged since `begin_publishing` returned this version. True for None."""
         return version in (None, int(self.redis.hget(Keys(run_id).run, "receipts_version") or 0))
 
     def is_publishing(self, run_id: str) -> bool:
@@ -372,7 +376,7 @@ class Ledger(Attempts, Results):
         self.redis.hdel(Keys(run_id).run, "published")
 
     def publish_error(self, run_id: str) -> str | None:
-        """Return why the last attempt to publish failed."""
+        """Return why the last attempt to publish failed. None if it did not fail."""
         error = self.redis.hget(Keys(run_id).run, "publish_error")
         return None if error is None else str(error)
 
@@ -399,7 +403,7 @@ class Ledger(Attempts, Results):
         pipeline.execute()
 
     def clear_publish_error(self, run_id: str) -> None:
-        """Forget why publishing failed and how often files were damaged. For a person who asks to publish again."""
+        """Forget why publishing failed and how often files were damaged. Called when a person asks to publish again."""
         key = Keys(run_id).run
         damaged = [field for field in map(str, self.redis.hkeys(key)) if field.startswith(_DAMAGED)]
         self.redis.hdel(key, "publish_error", "publish_failed", "publish_after_ms", *damaged)

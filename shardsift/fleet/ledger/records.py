@@ -118,13 +118,13 @@ class RunningShard:
 
     @property
     def idle_seconds(self) -> float:
-        """The time without progress by the worker's reports; 0 if the worker is silent or does not report it."""
+        """The time since the last progress that the worker reported; 0 if it is silent or does not report progress."""
         said = self.report.idle_seconds if self.report and not self.is_silent else None
         return 0.0 if said is None else said + self.seen_seconds
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the worker has reported no progress for minutes. After `SHARDSIFT_STALL_SECONDS` it is ended."""
+        """Whether the worker reports no progress for minutes. Its process is replaced after SHARDSIFT_STALL_SECONDS."""
         return self.idle_seconds > _STALLED_SECONDS
 
 
@@ -170,10 +170,10 @@ class OpenRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """The last failed attempt at a shard, and the worker that reported it.
+    """The last failed attempt at a shard, and the worker that made it.
 
-    The shard is in the dead-letter list, or waits for another attempt. Of its `attempts`, `crashes` ended by a crash
-    and `errors` by a temporary error. Stops count as neither.
+    The shard is failed (a dead letter), or is tried again. Of its `attempts`, `crashes` ended by a crash and `errors`
+    by a temporary error. Stops count as neither.
     """
 
     shard: str

@@ -75,7 +75,7 @@ _FAILURE = TypeAdapter(Failure)
 
 
 class Results(LedgerBase):
-    """Reads about runs. They may be called at any time, even while shards change."""
+    """Reads the state of runs. The methods may be called at any time, even while shards change."""
 
     def counts(self, run_id: str) -> Counts:
         keys = Keys(run_id)
@@ -168,7 +168,7 @@ class Results(LedgerBase):
         return self._rows_by_name(Keys(run_id).errored)
 
     def fields_left_out(self, run_id: str) -> dict[str, int]:
-        """Count the rows of done shards by each field that was left out of the output, most frequent first."""
+        """Count the rows of done shards that have a field that the output lacks, by field, most frequent first."""
         return self._rows_by_name(Keys(run_id).left_out)
 
     def _rows_by_name(self, key: str) -> dict[str, int]:
@@ -195,9 +195,10 @@ class Results(LedgerBase):
         return self._failed_attempts(run_id, names)
 
     def retries(self, run_id: str, *, most: int, running: Iterable[RunningShard] = ()) -> list[Failure]:
-        """List open shards whose last attempt failed: `running` ones, sent ones, then waiting ones by due time.
+        """List up to `most` open shards whose last attempt failed.
 
-        A running shard is left out once its current attempt has got further than any before it.
+        First come those in `running`, then those with a message, then the waiting ones by due time. A running shard is
+        left out once its current attempt has got further than any before it.
         """
         keys, pipeline = Keys(run_id), self.redis.pipeline()
         pipeline.zrange(keys.sent, 0, most - 1)

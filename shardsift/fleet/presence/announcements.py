@@ -83,7 +83,7 @@ class _State:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerState(_State):
-    """The record of a worker. `name` is the owner of its claims; its activity began `activity_seconds` ago.
+    """The record of a worker. `name` is the `owner` in its claims. `activity` began `activity_seconds` ago.
 
     A `loading` worker is starting, or its process was replaced, and takes no shard yet. A `stopping` worker takes no
     more shards: it has received a signal, or its spot machine is being reclaimed.
@@ -117,8 +117,8 @@ _NAMED = 5
 class MachineState(_State):
     """The record of a `worker start`. `name` is its host and process id; `devices` has one element per worker.
 
-    `free` counts the workers that have no shard, or are not started because no run needs them. `avoids` maps each queue
-    that no worker here could serve lately to the reason.
+    `free` counts the workers that have no shard, or are not started because no run needs them. `avoids` maps the queues
+    that this machine's workers failed to serve recently to the reasons.
     """
 
     devices: tuple[str, ...]
@@ -131,11 +131,14 @@ class MachineState(_State):
         return self.name.rpartition("/")[0]
 
     def may_serve(self, load: Load) -> bool:
-        """Return whether a worker here takes these shards, as soon as one is free."""
+        """Return whether workers of this machine take shards of this load, once they are free."""
         return self.wanted.admits(load) and load.queue not in self.avoids
 
     def failed_to_serve(self, load: Load) -> bool:
-        """Return whether no worker here could serve these shards lately. It is tried again after a while."""
+        """Return whether this machine is set up for this load, but its workers failed to serve it recently.
+
+        The machine tries again after a while.
+        """
         return self.wanted.admits(load) and load.queue in self.avoids
 
 

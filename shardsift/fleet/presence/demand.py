@@ -46,9 +46,9 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """The user's limits on a machine: a kind of scorer, the models, a precision. The defaults allow any run.
+    """The loads that the user allows on a machine: a kind of scorer, models, a precision. The defaults allow any.
 
-    With `any_revision`, a run may have pinned another commit of a model on the Hub.
+    With `any_revision`, Hub models match at any commit.
     """
 
     scorer: str | None = None
@@ -77,9 +77,9 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """The number of open shards that workers with this load can take: `queued` have no worker yet, `running` have one.
+    """The number of open shards that need this load. `queued` shards have no worker yet, `running` shards have one.
 
-    For a run with a limit of workers, at most as many shards count as `queued` as it may have further workers.
+    A run with a limit of workers adds to `queued` at most one shard for each worker that it may still have.
     """
 
     load: Load
@@ -92,7 +92,10 @@ class Demand:
 
 
 def format_to_follow(ledger: Ledger, queue: str) -> str | None:
-    """Return the number format set by the oldest run of a queue that still needs workers. None if there is none."""
+    """Return the number format in which a worker of this queue should score. None if no run needs a certain one.
+
+    It is the format of the oldest run that needs workers and has a format already.
+    """
     formats = (run.number_format for run in ledger.open_runs() if run.spec.queue == queue and run.queued)
     return next(filter(None, formats), None)
 

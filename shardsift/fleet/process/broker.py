@@ -76,7 +76,7 @@ class _App(Celery):  # type: ignore[misc]  # Celery is untyped
 
 
 class InstalledModules(AppLoader):  # type: ignore[misc]
-    """Imports tasks without the current folder, which Celery puts on the path and may hold another worker.py."""
+    """Imports tasks without putting the current folder on the path: unlike Celery, ignores a worker.py in it."""
 
     def read_configuration(self, env: str = "") -> dict[str, Any]:
         return {}  # instead of the module in CELERY_CONFIG_MODULE
@@ -88,8 +88,8 @@ class InstalledModules(AppLoader):  # type: ignore[misc]
 def make_app(name: str, settings: Settings, *, is_current: bool = True, **overrides: Any) -> Celery:
     """Create a Celery app on the fleet's Redis. `overrides` are Celery settings for one kind of process.
 
-    Without a Redis URL the app has no broker, but can still be imported and print its help. In a user's own process the
-    app must not become Celery's current app, because the user may have another.
+    Without a Redis URL the app has no broker, but can still be imported and print its help. Pass `is_current=False` in
+    a user's own process, where another app may be Celery's current app.
     """
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # the Hub client logs a line for every request
     address = settings.redis
@@ -127,7 +127,7 @@ def _set_log_format(logger: logging.Logger, **_: Any) -> None:
 
 @contextmanager
 def errors_of_redis() -> Iterator[None]:
-    """Raise redis-py's errors in a block instead of kombu's own errors for them."""
+    """Convert kombu's errors in a block to the redis-py errors that caused them."""
     try:
         yield
     except OperationalError as error:
@@ -233,5 +233,5 @@ class RefusingAMQP(AMQP):  # type: ignore[misc]
 
 
 def _is_of_content(error: Exception) -> bool:
-    """Return whether an element's content caused the error. A DataError means that a value cannot be sent to Redis."""
+    """Return whether an element's content caused the error. A DataError counts: Redis takes no such value."""
     return isinstance(error, redis.DataError) or not isinstance(error, _NOT_OF_CONTENT)

@@ -97,7 +97,10 @@ def kill(child: Child) -> None:
 
 
 class Kept:
-    """A process that is restarted when a signal ends it. Call `tend` regularly, in the thread that created this."""
+    """A process that is restarted when a signal ends it.
+
+    Call `tend` regularly, in the thread that created the object.
+    """
 
     def __init__(self, name: str, command: list[str], *, log: Path, environment: Mapping[str, str]) -> None:
         self.name = name
@@ -108,7 +111,10 @@ class Kept:
         self._started_at = time.monotonic()
 
     def tend(self) -> str:
-        """Restart the process if a signal ended it. Returns a line about it. Raises UsageError if it failed itself."""
+        """Restart the process if a signal ended it. Returns a message about the restart; empty if there was none.
+
+        Raises UsageError if the process exited with an error.
+        """
         code = self.process.poll()
         lived = time.monotonic() - self._started_at
         if code is None or lived < self._pause_seconds:
@@ -133,7 +139,8 @@ _POLL_SECONDS = 1.0
 def end_with_parent(parent: int, number: signal.Signals) -> None:
     """Arrange for this process to get a signal when its parent ends, or send it now if the parent has ended.
 
-    `parent` is the pid that the parent noted: `os.getppid()` would be wrong if the parent died before this call.
+    `parent` is the parent's pid, as passed on by the parent: `os.getppid()` would be wrong if the parent died before
+    this call.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
@@ -150,7 +157,7 @@ def _signal_when_orphaned(parent: int, number: signal.Signals) -> None:
 
 
 def end_process(code: int) -> NoReturn:
-    """Exit without tearing down modules that daemon threads still use, which DuckDB would report as leaks on stderr."""
+    """Exit without tearing down modules: daemon threads still use them, and DuckDB would report leaks on stderr."""
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -159,7 +166,7 @@ def end_process(code: int) -> NoReturn:
 
 @contextmanager
 def handling(*numbers: signal.Signals, by: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Call `by` for these signals during a block. Does nothing outside the main thread, which must set handlers."""
+    """Call `by` for these signals during a block. Only the main thread may set handlers; in others, does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -54,7 +54,7 @@ def new_command_line(name: str, *, help: str) -> typer.Typer:
 
 
 def run_command_line(name: str, command: Callable[[], None]) -> None:
-    """Run a command. Our errors and those of Redis become one line on stderr and an exit code. Others show a traceback."""
+    """Run a command. Our errors and Redis's become one line on stderr and an exit code; other errors, a traceback."""
     leave_out_others()
     keep_docstrings()
     if isinstance(sys.stdout, io.TextIOWrapper):  # None if it is closed
@@ -103,7 +103,7 @@ def print_table(table: object) -> None:
 
 
 def print_with_whole_ids(table: "Table") -> None:
-    """Print a table whose first column can always be copied. The last columns are left out if there is no room for them."""
+    """Print a table without cutting its first column. Leaves out the last columns if the terminal is too narrow."""
     console = _console()
     left_out = []
     while (width := _natural_width(table, console)) > console.width and len(table.columns) > _FEWEST_COLUMNS:
@@ -130,7 +130,7 @@ def _console() -> "Console":
 
 
 class Commands(typer.Typer):
-    """Subcommands with plain help. All have the same heading in the program's help, unless a command names another."""
+    """Subcommands with plain help. `panel` is their heading in the program's help, unless a command names another."""
 
     def __init__(self, *, panel: str | None = None, **settings: Any) -> None:
         super().__init__(cls=_Group, rich_markup_mode=None, **settings)
@@ -141,7 +141,7 @@ class Commands(typer.Typer):
 
 
 class _PlainHelp:
-    """Help without boxes. Commands can be copied from it, because no line ends within a word with hyphens."""
+    """Help without boxes. Lines never break at a hyphen, so that commands can be copied."""
 
     help: str | None
     epilog: str | None
@@ -155,7 +155,10 @@ class _PlainHelp:
 
 class _Command(_PlainHelp, TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse arguments. For an unknown option, also suggest options whose help has its word: --min-score for --threshold."""
+        """Parse arguments. For an unknown option, also suggest options whose help mentions its name.
+
+        For example, suggest --min-score for --threshold.
+        """
         given = [*args]
         self._check_values(given)
         ctx.allow_extra_args = True  # our message about them says more than Click's
@@ -190,8 +193,6 @@ class _Command(_PlainHelp, TyperCommand):
 
 
 class _Group(_PlainHelp, TyperGroup):
-    """The commands of one program."""
-
     def format_options(self, ctx: Any, formatter: Any) -> None:
         shown = [command for command in self.commands.values() if not command.hidden]
         _write_parts(
@@ -226,7 +227,7 @@ def _about_extra(extra: list[str], given: list[str]) -> str:
 
 
 def _with_value(error: typer.BadParameter) -> str:
-    """The message with what the user typed, which pydantic leaves out."""
+    """Return the error's message with the value that the user typed, which pydantic leaves out."""
     message = error.message.removeprefix(_OF_PYDANTIC)
     wrong = getattr(error.__cause__, "errors", None)
     return message.replace("Input ", f"{wrong()[0]['input']!r} ", 1) if wrong else message
@@ -268,7 +269,7 @@ def _panel(part: Any, otherwise: Any = None) -> Any:
 
 
 def _plainly(option: Any, ctx: Any) -> tuple[str, str]:
-    """The option and its help: `--dtype auto|float32` for `--dtype <auto|float32>`, and `N` for `<int range> [x>=1]`."""
+    """Return an option and its help, with `auto|float32` for `<auto|float32>`, and `N` for `<int range> [x>=1]`."""
     names, text = (_RANGE.sub("", part) for part in option.get_help_record(ctx))
     for kind, value in _VALUES.items():
         names = re.sub(rf" <?{kind}( range)?>?(?=\s|$)", value, names, flags=re.IGNORECASE)
@@ -308,7 +309,7 @@ def _wrong_settings(error: Exception) -> str:
 
 
 def _lacking() -> str:
-    """Name the folder that this process lacks. Empty if it has what it needs."""
+    """Return a message if the working folder or the home folder is missing. Otherwise empty."""
     try:
         Path.cwd()
     except FileNotFoundError:

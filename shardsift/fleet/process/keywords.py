@@ -1,7 +1,7 @@
 """Options that are defined once, by a dataclass whose fields are annotated for Typer.
 
 `with_options_of` adds them to a command, and `options_from` reads them from keyword arguments of a Python function,
-where `--text-column` is `text_column`. A TypedDict beside the dataclass has their types for Python.
+where `--text-column` is `text_column`. A TypedDict beside the dataclass has the types of the keyword arguments.
 """
 
 import inspect
@@ -74,8 +74,9 @@ def _as_typer_takes_it(annotation: Any) -> Any:
 def options_from(
     kind: type[Kind], keywords: Mapping[str, Any], **split: Callable[[Sequence[str]], Sequence[str]]
 ) -> Kind:
-    """Make the options from keyword arguments. None counts as not given. `split` has functions that split single texts.
+    """Make the options from keyword arguments. None counts as not given.
 
+    `split` maps the name of a repeatable option to a function that splits a value given as a single text.
     Raises TypeError for an unknown or missing keyword, UsageError for a wrong value.
     """
     known = keywords_of(kind)
@@ -134,7 +135,7 @@ def _checked(name: str, value: Any, annotation: Any) -> Any:
 
 
 def check_number(name: str, value: Any, *, least: float = -math.inf, whole: bool = False) -> None:
-    """Raise UsageError unless the value is a number in this range. `name` is the argument in the message."""
+    """Raise UsageError unless the value is a number of at least `least`. The message calls it `name`."""
     if not isinstance(value, Integral if whole else Real) or value < least:
         kind = "a whole number" if whole else "a number"
         limit = f", and the least is {least}" if least > -math.inf else ""
@@ -200,13 +201,13 @@ def with_help_of(kind: type[Any]) -> Callable[[Function], Function]:
 
 
 def with_keywords(text: str) -> str:
-    """Replace options like `--text-column` in a text by keyword arguments like `text_column`, except in a command at its end."""
+    """Replace options in a text by keyword arguments, such as `text_column`. Leaves a command at its end unchanged."""
     return _OPTION.sub(lambda found: found[1].replace("-", "_") if found[1] else found[0], text)
 
 
 @contextmanager
 def keyword_errors() -> Iterator[None]:
-    """Name options in a block's errors as a Python user writes them."""
+    """Name options as keyword arguments in a block's UsageErrors: `text_column` instead of `--text-column`."""
     try:
         yield
     except UsageError as error:

@@ -1,6 +1,7 @@
 """The address of the fleet's Redis, read from one URL for both the ledger's client and Celery.
 
-redis-py and kombu read URLs differently: a parameter of one may be an error, or another database, to the other.
+redis-py and kombu read URLs differently: a parameter that one accepts may be an error for the other, or name another
+database.
 """
 
 import re
@@ -68,7 +69,7 @@ class RedisAddress:
 
 
 def redis_address(url: str, password: str | None) -> RedisAddress:
-    """Read a URL, with this password if the URL has none. Raises UsageError that shows no part of the URL."""
+    """Read a URL. `password` applies if the URL has none. Raises UsageError, without any value of the URL."""
     try:
         return _read(url.strip(), password)
     except ValueError as error:

@@ -1,7 +1,7 @@
 """Wait while Redis is unreachable or refuses commands. Log the reason once a minute, with advice.
 
-A process that cannot reach Redis tries again every second or so, in several threads, and so does Celery. Their log calls
-pass `extra=ABOUT_REDIS`. The filter passes one of them a minute for each reason.
+A process that cannot reach Redis tries again every second or so, in several threads, and so does Celery. Our log calls
+about this pass `extra=ABOUT_REDIS`. `OnceAMinute` lets one record a minute through for each reason.
 """
 
 import logging
@@ -58,7 +58,10 @@ def wait_for_redis(action: Callable[[], T], stopping: threading.Event) -> T:
 
 
 def _may_pass(error: redis.RedisError) -> bool:
-    """Return whether the server is away, or refuses until someone changes it. Errors of a script or of one key are final."""
+    """Return whether to try again: Redis does not answer, or refuses for a reason that someone can fix.
+
+    Errors of a script or of one key are final.
+    """
     may_pass = isinstance(error, (redis.ConnectionError, redis.TimeoutError)) or bool(advice_on(error))
     return may_pass and not is_of_one_key(error)
 
@@ -70,7 +73,10 @@ def is_of_one_key(error: Exception) -> bool:
 
 @contextmanager
 def redis_may_be_away() -> Iterator[None]:
-    """Log errors of Redis and of a run. The end of the lease, or a sweep of the finalizer, repairs what is missing."""
+    """Log the block's RedisErrors and ShardsiftErrors instead of raising them.
+
+    The expiry of the lease, or the finalizer's next sweep, repairs what the block left undone.
+    """
     try:
         yield
     except (redis.RedisError, ShardsiftError) as error:
@@ -79,7 +85,7 @@ def redis_may_be_away() -> Iterator[None]:
 
 
 def as_ours(error: Exception, server: str = "Redis") -> TransientError:
-    """Describe an error of Redis: that it is away, or why it refuses and what to do."""
+    """Convert an error of redis-py. The message says that Redis does not answer, or why it refuses and what to do."""
     reason = " ".join(str(error).split()).rstrip(".")
     refusal = f"{server} refuses this ({reason}). {advice_on(error)}".rstrip()
     ours = TransientError(refusal if is_refusal(error) else f"{server} does not answer ({reason}).")
@@ -93,7 +99,7 @@ def is_refusal(error: BaseException | None) -> bool:
 
 
 def advice_on(refusal: BaseException) -> str:
-    """Advice about a refusal; empty if the answer is unknown."""
+    """Return advice about a refusal. Empty if the reason is unknown."""
     said = f"{type(refusal).__name__} {refusal}"
     return next((advice for words, advice in _ADVICE.items() if re.search(words, said)), "")
 
@@ -133,7 +139,7 @@ def _reason(record: logging.LogRecord) -> str:
 
 
 def _error_in(record: logging.LogRecord) -> BaseException | None:
-    """The error that a record reports, as Redis or its client raised it."""
+    """Return the error that a record reports, as redis-py raised it. None if it reports none."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     logged = next((argument for argument in arguments if isinstance(argument, Exception)), None)
     return logged.__cause__ if isinstance(logged, TransientError) else logged

@@ -245,7 +245,7 @@ class Settings(BaseSettings):
 
     @property
     def redis(self) -> RedisAddress | None:
-        """The server that REDIS_URL names, with the password from its file. Raises UsageError."""
+        """The server in REDIS_URL, with the password from its file. None without REDIS_URL. Raises UsageError."""
         if self.redis_url is None:
             return None
         file = self.redis_password_file

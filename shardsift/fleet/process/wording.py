@@ -81,7 +81,7 @@ def is_url(place: str) -> bool:
 
 
 def local_path(place: str) -> Path:
-    """Make an absolute path. A `~` at the start is the home folder; `./~` is a name, which Path would expand."""
+    """Make an absolute path. A leading `~` is the home folder. `./~` is a file called `~`; Path would drop the `./`."""
     return Path(os.path.expanduser(place.removeprefix(_FILE))).absolute()  # noqa: PTH111 - so that `./~` stays
 
 

@@ -193,7 +193,7 @@ _EQUALS = {"COMPARE_EQUAL", "COMPARE_NOTEQUAL", "COMPARE_DISTINCT_FROM", "COMPAR
 
 
 def compared_with(where: str, column: str) -> set[str]:
-    """Return the constants that a condition tests a column for equality with, by =, IN, CASE and so on."""
+    """Return the constants with which a condition compares a column for equality: by =, IN, CASE and so on."""
     found: set[str] = set()
     for node in _nodes_of(where):
         sides = [side["child"] if side["class"] == "CAST" else side for side in _equal_sides(node)]
@@ -230,7 +230,10 @@ def _parsed(database: duckdb.DuckDBPyConnection, where: str) -> Any:
 
 
 def _column_of(reference: dict[str, Any], names: Collection[str] = ()) -> str:
-    """Return a column's name in lower case, without table and struct fields. A struct column may be called rows."""
+    """Return a column's name in lower case, without table and struct fields.
+
+    `rows` before a dot is the table, unless `names` has a column called rows and none of the name after the dot.
+    """
     first, *rest = (str(name).lower() for name in reference["column_names"])
     is_table = rest and first == _TABLE and (rest[0] in names or first not in names)
     return rest[0] if is_table else first

@@ -73,7 +73,7 @@ class Shape:
         )
 
     def flops(self, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Return the cost of each text, by its tokens. Ignores what a backend or a sliding window saves."""
+        """Return the operations per text, given lengths in tokens. Ignores savings of a backend or a sliding window."""
         linear = sum(2 * rows * columns * count for rows, columns, count in self.matrices)
         attention = 4 * lengths * self.attention
         second = 2 * 4 * self.hidden * self.hidden  # matrices of the attention to the encoder

@@ -54,12 +54,12 @@ def worker_queue(queues: Iterable[str]) -> str:
 
 
 def queue_of_run(queue: str, run_id: str) -> str:
-    """Name the queue of workers that serve only this run."""
+    """Name the queue of one run, used with the embedded Redis instead of the scorer's `queue`."""
     return f"{queue}:{run_id}"
 
 
 def joint_format(dtypes: Mapping[str, str]) -> str:
-    """Join the number formats of a worker's models: `bfloat16`, or `bfloat16+float32` for two models."""
+    """Join the formats of a worker's models, given by queue: `bfloat16`, or `bfloat16+float32` for two models."""
     return "+".join(dtypes[queue] for queue in sorted(dtypes))
 
 

@@ -1,6 +1,6 @@
-"""The options that say how texts are scored, and how they and a model give a Scoring.
+"""The options of scoring a text, and how to make a Scoring from these options and a model.
 
-Runs, `shardsift.score` and `worker tune` share them. The annotations define the command's options.
+Shared by runs, `shardsift.score` and `worker tune`. The annotations define the options of the commands.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -126,7 +126,7 @@ class Completed(Generic[Options]):
 def completed_options(
     models: Mapping[str, Model], options: Options, *, has_pairs: bool = False
 ) -> dict[str, Completed[Options]]:
-    """Complete the options of each model. If some models are zero-shot, `labels` applies only to those."""
+    """Complete each model's options by its recipe. If some models are zero-shot, label options apply only to those."""
     choosing = [key for key, model in models.items() if entailment_output(model) is not None]
     without_labels = replace(options, labels=(), multi_label=False, hypothesis_template=None)
     found = {}

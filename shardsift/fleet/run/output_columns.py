@@ -37,7 +37,7 @@ def scoring_fields(scoring: Scoring) -> list[pa.Field]:
 
 
 def logits_fields(spec: RunSpec) -> list[pa.Field]:
-    """Return the fields of the scores file for all outputs of a model before the activation."""
+    """Return the fields that only scores files have: each holds a list of all logits of a scoring."""
     return [pa.field(scoring.logits_column, _LOGITS) for scoring in spec.scorings if scoring.has_logits_column]
 
 
@@ -79,7 +79,7 @@ def _as_in_others(field: pa.Field) -> pa.Field:
 def plain_type(kind: pa.DataType, *, nullable: bool = False) -> pa.DataType:
     """Return the type in a form that Parquet can store: without views and nested dictionaries.
 
-    At inner levels, list items get the same name and, with `nullable`, every value except a key may be null.
+    All list items get the same field name. With `nullable`, every inner value except the key of a map may be null.
     """
 
     def inner(field: pa.Field, name: str) -> pa.Field:
@@ -116,7 +116,7 @@ def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
 
 
 def check_output_columns(scorings: Sequence[Scoring]) -> None:
-    """Raise UsageError if two scorings add columns of the same name, or one adds a column of every scores file."""
+    """Raise UsageError if two scorings add columns of the same name, or a column that is in every scores file."""
     added = [column for scoring in scorings for column in scoring.output_columns]
     lower = [column.lower() for column in added]  # SQL ignores the case
     if doubled := [column for column in added if lower.count(column.lower()) > 1]:

@@ -187,7 +187,7 @@ class Receipt:
 
 
 def refusal_reason(dtypes: Sequence[str], faulty_ways: Sequence[str] = ()) -> str:
-    """Write the end of a sentence about the number format: why nothing faster was used."""
+    """Return the reason why nothing faster was used, to append to a number format. Empty if nothing was refused."""
     reasons = [f"in {' and '.join(dtypes)} the scores differ too much"] if dtypes else []
     reasons += [f"{' and '.join(faulty_ways)} batches ended a process"] if faulty_ways else []
     return f" ({'; '.join(reasons)})" if reasons else ""
@@ -260,10 +260,11 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptReport:
-    """The report. `rows_per_second` is over the last minute, without rows from a checkpoint. `seconds` is by `Phase`.
+    """A worker's report on its attempt. `seconds` is by `Phase`.
 
-    `rows_written` counts the rows of finished windows, which the filter has been applied to. Shares are from 0 to 1,
-    and None if unknown or if the worker has an earlier version; a reader of an earlier version ignores them.
+    `rows_per_second` is over the last minute, without rows from a checkpoint. `rows_written` counts the rows of
+    finished windows, to which the filter has been applied. Shares are from 0 to 1. They are None if unknown, or if the
+    worker has an earlier version; readers of an earlier version ignore them.
     """
 
     device: str

@@ -103,14 +103,14 @@ def quoted(text: str) -> str:
 
 
 def _edu(model: str, *, checked: Evidence = "checked", url: str = "") -> Recipe:
-    """Make a recipe for a raw score from 0 to 5, also rounded; 3 and more is kept. The model limits the tokens."""
+    """Make a recipe for a raw score from 0 to 5, which also adds the rounded score, and keeps rows from 3 on."""
     return Recipe(
         model=model, checked=checked, url=url, int_score=True, min_score=3.0, note="Adds int_score, the rounded score."
     )
 
 
 def _finepdfs(model: str, *, checked: Evidence = "checked") -> Recipe:
-    """Make a recipe for 2,046 tokens each of the first and last 10,000 characters, and the higher score.
+    """Make a recipe that reads 2,046 tokens from each of the first and last 10,000 characters. The higher score counts.
 
     The English models are ModernBERT, the others mmBERT.
     """

@@ -132,7 +132,7 @@ class RunSpec:
         return dict(sorted(found.items(), key=lambda one: not self.filter_names(one[0])))
 
     def has_scores_of(self, other: "RunSpec") -> bool:
-        """Return whether this run gives the rows of another one, which has another filter, the same scores."""
+        """Return whether this run gives each row the same scores as another run, but has another filter."""
         places = {"output_uri", "input_uris"} if is_folder_revision(self.input_revision) else {"output_uri"}
         free = {*BY_SCORES, *places, "rows_per_task", "max_bad_rows"}
         has_same = replace(self, **{name: getattr(other, name) for name in free}) == other
@@ -175,7 +175,7 @@ MOST_SHARDS_OF_FILE = 500  # each costs two concurrent requests to the Hub
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """An input file, or a part of one. Its `name` is the file's path below the dataset's data folder, without its ending."""
+    """An input file, or a part of one. `name` is the file's path below the input's root, without its ending."""
 
     name: str
     uri: str
@@ -226,7 +226,7 @@ def whole_name(shard: str) -> str:
 
 
 def merge_group(shard: str) -> tuple[str, ...]:
-    """Return a shard's folder, and the split or `key=value` in its file name. Only shards with equal ones are merged.
+    """Return a shard's folder, and the split or `key=value` in its file name. Only shards of equal groups are merged.
 
     Readers take a year, a language or a split from a path, so the path must be true of all rows in a file.
     """
@@ -268,23 +268,23 @@ def disclosed_spec(spec: RunSpec) -> RunSpec:
 
 
 def disclosed_inputs(spec: RunSpec) -> tuple[str, ...]:
-    """Return Hub URIs unchanged, and of any other URI the last part: a file, a folder or a glob.
+    """Return the inputs for publication: Hub URIs unchanged, and only the last part of others (file, folder or glob).
 
-    Names of home folders and buckets are private, so only the glob below them is disclosed.
+    The names of home folders and buckets are private. An input that names one becomes the glob below it, or `**`.
     """
     roots = ((uri, None if uri.startswith(_HUB) else _ROOT.fullmatch(uri)) for uri in spec.input_uris)
     return tuple((root["glob"] or "**") if root else _last_part(uri) for uri, root in roots)
 
 
 def disclosed_source(shard: Shard) -> str:
-    """Return the path of a shard's file relative to the input's root, with as many parts as the shard's name."""
+    """Return a shard's source for publication: a Hub URI unchanged, otherwise the path below the input's root."""
     if shard.uri.startswith(_HUB):
         return shard.uri
     return "/".join(shard.uri.split("/")[-len(shard.name.split("/")) :])
 
 
 def disclosed_model(model: Model) -> str:
-    """Return a Hub name unchanged, and of a folder the last part."""
+    """Return the model's name for publication: a Hub name as it is, and only the last part of a local path."""
     is_on_hub = model.name.startswith(_HUB) or not model.is_folder
     return model.name if is_on_hub else PurePosixPath(model.name).name
 

@@ -34,8 +34,9 @@ class ScorerKind:
     `resolve(name, revision)` returns the model of that name at one revision, with a label for each output; `revision`
     is None if the user named none. It raises UsageError if there is no such model. `loader` is
     `package.module:function`; the function takes the model and the worker's Settings, and returns a
-    `shardsift.scorers.Scorer`. `requires` lists modules that it imports and that a light installation may lack;
-    `install` is what to pip install for them. `producer run` starts a worker per GPU, or else one per CPU core.
+    `shardsift.scorers.Scorer`. `requires` lists modules that the function imports and a light installation may lack;
+    `install` is what to pip install for them. If no kind of a run `uses_gpu`, `producer run` starts a worker per CPU
+    core, otherwise one per GPU.
     """
 
     resolve: Callable[[str, str | None], Model]

@@ -49,7 +49,10 @@ def resolve_classifier(name: str, revision: str | None) -> Model:
 
 
 def pinned_model(name: str, revision: str | None) -> tuple[str, str | None]:
-    """Return a model folder's full path, or a Hub model's name and commit. Any model will do. Raises UsageError."""
+    """Return a model folder's full path, or a Hub model's name and commit. Raises UsageError if there is neither.
+
+    The model may be of any kind, not only a classifier.
+    """
     folder = _folder_of(name)
     return (str(folder), None) if folder else (name, _hub_config(name, revision).parent.name)
 
@@ -103,10 +106,10 @@ def _config_of(model: Model) -> dict[str, Any]:
 
 @contextmanager
 def unchanged_folder(name: str, revision: str | None) -> Iterator[None]:
-    """Check that the files of a model folder are those of `revision`. Raises ShardsiftError if they are not.
+    """Check before and after a block that a model folder has the files of `revision`. Raises ShardsiftError if not.
 
-    Computes the digest both before and after the block, to cover the files that the block reads. Does nothing for a Hub
-    model, whose commit fixes its files, or if the revision is unknown.
+    Use it around code that reads the folder. Does nothing for a Hub model, whose commit fixes its files, or if
+    `revision` is None.
     """
     is_pinned = revision is not None and is_folder_revision(revision)
     if is_pinned:
@@ -129,7 +132,7 @@ def _unchanged_revision(folder: Path, expected: str | None) -> str:
 def revision_of_folder(folder: Path) -> str:
     """Compute a model folder's revision: a digest of its files, without subfolders and hidden files.
 
-    Raises UsageError if a file cannot be read, or weights are elsewhere.
+    Raises UsageError if a file cannot be read, or an index names weights outside the folder.
     """
     total = hashlib.sha256()
     for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
@@ -165,9 +168,10 @@ def _from_folder(folder: Path, revision: str | None) -> Model:
 
 
 def _hub_config(name: str, revision: str | None) -> Path:
-    """Return the config's path in the cache, whose folder is named after the commit. Offline, the commit may be old.
+    """Download config.json, and return its path in the cache, in a folder named after the commit.
 
-    Raises UsageError, for example without a network, and TransientError if the Hub has trouble.
+    When offline, the commit may be old. Raises UsageError, for example without a network, and TransientError if the Hub
+    has trouble.
     """
     shown = f"the model {name}" + (f" at revision {revision}" if revision else "")
     try:

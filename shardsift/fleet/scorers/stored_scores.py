@@ -8,9 +8,10 @@ from shardsift.fleet.storage.output import MANIFEST_PATH
 
 
 def resolve_stored(name: str, revision: str | None) -> Model:
-    """Find the run published at a folder, bucket or `hf://datasets/…` URI, as a model with a digest of its scores.
+    """Find the run published at a URI: a folder, a bucket or `hf://datasets/…`. Returns it as a model.
 
-    Raises UsageError if nothing is published there, or another revision.
+    The model's revision is a digest of the run's scores. Raises UsageError if no run is published there, or if its
+    scores have another revision.
     """
     return model_of(published_run(name, revision))
 
@@ -21,7 +22,10 @@ def model_of(published: Published) -> Model:
 
 
 def published_run(uri: str, revision: str | None = None) -> Published:
-    """Find the run published at a URI. Raises UsageError for none or another revision, or TransientError."""
+    """Find the run published at a URI.
+
+    Raises UsageError if there is none or its scores have another revision, TransientError if the network fails.
+    """
     content = manifest_at(uri)
     if content is None:
         raise UsageError(f"No run is published at {uri}: there is no {MANIFEST_PATH}. `producer runs` lists the runs.")

@@ -132,7 +132,7 @@ def _from_path(error: OSError, doing: str) -> ShardError:
 
 
 def did_you_mean(path: str, *, having: str = "") -> str:
-    """A sentence with the existing local path that is most similar to a missing one; empty if there is none.
+    """Return a sentence with the existing local path that is most similar to a missing one. Empty if there is none.
 
     Folders that hold a file called `having` are preferred.
     """
@@ -154,9 +154,9 @@ def _is_of_client(error: Exception) -> bool:
 
 
 def _is_about_an_answer(error: Exception) -> bool:
-    """Whether the Hub's client raised an error such as KeyError because of an unexpected answer.
+    """Return whether the Hub's client raised an error such as KeyError because of an unexpected answer.
 
-    The same error from our code is a bug. The client's file system raises ValueError for a URL that it cannot use.
+    The same error from our code is a bug. A ValueError of the client's file system is about a URL that it cannot use.
     """
     modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
     last = next((name for name in reversed(modules) if name.partition(".")[0] in {_HUB_CLIENT, *_OURS}), "")
@@ -175,13 +175,13 @@ def _from_client(error: Exception, doing: str) -> ShardError | TransientError:
 
 
 def _status_of(error: Exception) -> int:
-    """The HTTP status of the answer, which aiohttp, azure and gcsfs name differently; 0 if there was no answer."""
+    """Return the HTTP status, which aiohttp, azure and gcsfs name differently. 0 if there was no answer."""
     given = (getattr(error, name, None) for name in ("status", "status_code", "code"))
     return next((status for status in given if isinstance(status, int)), 0)
 
 
 def _lacks_credentials(error: Exception, doing: str) -> TransientError:
-    """A transient error, because another machine may have credentials."""
+    """Make a transient error, because another machine may have credentials."""
     return TransientError(
         f"{doing}: this machine has no valid credentials for the storage ({_line(error)}). Set them in the environment of "
         "the process, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or let it have a role.",
@@ -228,7 +228,7 @@ def _from_status(status: int, error: Exception, doing: str) -> ShardError | Tran
 
 
 def _asked_to_wait(error: Exception) -> float | None:
-    """How long the server asks us to wait: by Retry-After (seconds or a date) or the Hub's RateLimit header."""
+    """Return the seconds to wait by the header Retry-After (seconds or a date) or the Hub's RateLimit, else None."""
     if not isinstance(error, hub_errors.HfHubHTTPError) or error.response is None:
         return None
     headers = error.response.headers

@@ -107,7 +107,7 @@ class Files:
                     yield path, content
 
     def problem(self, file: OutputFile, path: str, *, hashes: bool) -> Problem | None:
-        """Find what is wrong with the copy of a receipt's file at `path`."""
+        """Return what is wrong with the copy of a receipt's file at `path`. None if nothing is wrong."""
         try:
             size = self._fs.size(self._at(path))
             is_read = hashes and size == file.size_bytes

@@ -196,7 +196,10 @@ class FolderOutput(Output):
         return f"{self._workplace}/receipts/{receipt.shard}/{attempt}.json"
 
     def _checkpoint_folder(self, shard: str) -> str:
-        """Return the folder of a shard's checkpoints. It ends in .parquet, as another shard may be called `a/0`."""
+        """Return the folder of a shard's checkpoints.
+
+        It ends in .parquet, so that the checkpoint `0` of a shard `a` is not in the place of a shard `a/0`.
+        """
         return f"{self._workplace}/checkpoints/{data_path_of(shard)}"
 
     def _checkpoints_of(self, shard: str) -> list[str]:
@@ -264,7 +267,10 @@ class FolderOutput(Output):
         return [(shard, file) for file, shard in files.items() if copies[file][0]]
 
     def _copy_of(self, file: OutputFile) -> tuple[bool, Finding | None]:
-        """Return whether an intact copy is staged, and if no intact copy is staged or published, what is wrong."""
+        """Return whether an intact copy is staged, and what is wrong with the file.
+
+        The second value is None if an intact copy is staged or published.
+        """
         staged = self._files.problem(file, file.staged_path, hashes=True) if self._is_staged(file) else Problem.MISSING
         if staged is None:
             return True, None
@@ -303,10 +309,10 @@ class FolderOutput(Output):
     def _whole(
         self, receipts: Sequence[Receipt], published: set[FileDigest], sizes: Mapping[str, int]
     ) -> Receipt | None:
-        """Choose a receipt of a shard whose files exist: the published one, otherwise one with all files staged.
+        """Choose a shard's receipt whose files exist: the published one, otherwise one with all files staged.
 
-        An interrupted publication may have moved some files of an attempt, and files of another may have the same
-        sizes. Then the content decides.
+        An interrupted publication may have moved some files of an attempt, and files of another attempt may have the
+        same sizes. Then the content decides. Returns None if no receipt has all its files.
         """
         there = [receipt for receipt in receipts if all(_size_is_right(file, sizes) for file in output_files(receipt))]
         for holds in (lambda receipt: is_among(receipt, published), lambda receipt: _is_staged_whole(receipt, sizes)):

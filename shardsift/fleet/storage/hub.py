@@ -45,9 +45,10 @@ SHARDS_A_COMMIT = 5_000  # with two files each; the client's documentation gives
 
 
 class HubOutput(Output):
-    """Stores files only in commits. Until then, only the ledger and `state` have receipts, and blobs may be dropped.
+    """A dataset repository. Staged files are blobs that no commit refers to: readers do not see them.
 
-    So there is nothing to discard, and main only has published files.
+    Until they are committed, the Hub may drop them, and their receipts are only in the ledger and in `state`. `discard`
+    does nothing, because the Hub drops the blobs of a discarded attempt.
     """
 
     def __init__(self, uri: str, run_id: str, state: FolderOutput | None = None) -> None:
@@ -108,7 +109,10 @@ class HubOutput(Output):
             self._state.drop_checkpoints(shard)
 
     def accepted(self) -> dict[str, AcceptedFiles]:
-        """Read the accepted files. An unpublished run's are read from its own branch: others may have an old copy."""
+        """Read the accepted files of each run, from the target branch and from the run's own branch.
+
+        Other runs' branches may have an old copy.
+        """
         found = {}
         with translated(f"Looking at {self.uri}"), suppress(RepositoryNotFoundError):
             for name, head in {self._target: self._target, **self._branch.all_of_runs()}.items():
@@ -122,7 +126,10 @@ class HubOutput(Output):
             self._branch.write(ACCEPTED_PATH, files.to_json(), message=f"Accept changed files of {self._run_id}")
 
     def recovered(self) -> Recovered:
-        """Find the receipts in main's manifest and, of other shards, those that are saved or can be saved."""
+        """Find the receipts of shards that are published, saved on the run's branch, or stored in `state`.
+
+        Shards from `state` are saved now. Those whose blobs the Hub has dropped are left out.
+        """
         with translated(f"Reading the receipts in {self.uri}"):
             listed = self._listed_receipts()
             published = self._branch.of_those_in(self._target, listed)
@@ -204,7 +211,10 @@ class HubOutput(Output):
     def publish(
         self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str, removed: Sequence[str] = ()
     ) -> str:
-        """Publish in commits. If the Hub refuses one for missing blobs, find those, and save the others."""
+        """Publish by commits. If the Hub refuses one because blobs are missing, save its shards on the run's branch.
+
+        Then raises OutputDamaged with the shards whose blobs are dropped, or PublishConflict if none is.
+        """
         with translated(f"Publishing {self._run_id} to {self.uri}"):
             if accepted := self.accepted().get(self._run_id):  # because the branch will be removed
                 documents = {**documents, ACCEPTED_PATH: accepted.to_json()}
@@ -255,7 +265,7 @@ class HubOutput(Output):
                     yield entry.path, StoredFile(size_bytes=entry.size, sha256=sha256)
 
     def _listed_receipts(self) -> Sequence[Receipt]:
-        """Read the receipts in the manifest on main or, if that was lost, of the latest publication."""
+        """Read the receipts in the current manifest or, if it is lost, in that of the run's latest publication."""
         listed = receipts_listed(self._content(MANIFEST_PATH), self._run_id)
         if listed or (commit := self._publication()) is None:
             return listed

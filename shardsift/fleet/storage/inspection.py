@@ -71,9 +71,10 @@ class StoredFile:
 
 
 def compare(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> Iterator[Finding]:
-    """Find what is wrong with data and scores files: first with those in receipts, in their order, then foreign files.
+    """Find what is wrong with data and scores files: first with the receipts' files, in order, then foreign files.
 
-    `stored` has every file below `data/` and `scores/`, by path. A file of several shards is one finding, of the first.
+    `stored` has every file below `data/` and `scores/`, by path. A file of several shards gives one finding, with the
+    first of these shards.
     """
     foreign = set(stored)
     for file, shard in each_file(receipts):
@@ -99,7 +100,7 @@ def files_of(receipts: Iterable[Receipt]) -> dict[OutputFile, str]:
 
 
 def problem_of(file: OutputFile, stored: StoredFile | None) -> Problem | None:
-    """Find what is wrong with one file."""
+    """Return what is wrong with a file. None if nothing is wrong. `stored` is None if the file is missing."""
     if stored is None:
         return Problem.MISSING
     if stored.size_bytes != file.size_bytes:
@@ -121,6 +122,6 @@ def is_readable_card(card: bytes) -> bool:
 
 
 def lines_of(found: Sequence[object], *, limit: int = 10) -> list[str]:
-    """Return a line for each finding up to the limit, and one with the number of others."""
+    """Return a line for each finding up to the limit, then a line with the number of further findings, if any."""
     more = len(found) - limit
     return [*map(str, found[:limit])] + ([f"and {more:,} more"] if more > 0 else [])

@@ -76,12 +76,12 @@ class Manifest:
         return scores_revision(self.receipts)
 
     def gives_way_to(self, spec: RunSpec) -> bool:
-        """Return whether a run may replace this one, because it reads this one's scores from its own output."""
+        """Return whether a run may replace this one in its output: it filters this run's stored scores again."""
         found = {one.scores_from.revision for one in spec.scorings if one.scores_from}
         return spec.is_in_place and found == {self.scores_revision}
 
     def to_parquet(self) -> bytes:
-        """Write a Parquet file with a row per receipt. Its metadata have everything else, and the digest."""
+        """Write a Parquet file with a row per receipt. The file's metadata has all other fields, and the digest."""
         about = {
             "run_id": self.run_id,
             "spec": json.loads(disclosed_spec(self.spec).to_json()),
@@ -137,7 +137,7 @@ def _listed(file: pq.ParquetFile, digest: "_Digest", run_id: str) -> Iterator[Re
 
 
 def receipts_listed(content: bytes | None, run_id: str) -> Sequence[Receipt]:
-    """Read the receipts in a published manifest. None if it is damaged or another run's."""
+    """Read the receipts in a published manifest. Empty if it is missing, damaged or another run's."""
     manifest = read_manifest(content)
     return manifest.receipts if manifest and manifest.run_id == run_id else ()
 
@@ -199,7 +199,7 @@ def _hashed(lines: Iterable[str]) -> str:
 
 
 class _Digest:
-    """Hashes rows, as pyarrow reads them, as one JSON list, with only one row in memory at a time."""
+    """Hashes rows as one JSON list, with only one row in memory at a time. Rows must be as pyarrow reads them."""
 
     def __init__(self, run: bytes) -> None:
         self._sha256 = sha256(run + b"\n")

@@ -46,7 +46,10 @@ class AcceptedFiles:
         return self.identities.get(shard.name, ("", ""))[1] == shard.identity
 
     def as_enqueued(self, file: Shard) -> Shard:
-        """Give a file its identity from before the change. Parts of a file are always accepted together."""
+        """Return a file with the identity that was enqueued, if its change was accepted. Otherwise return it unchanged.
+
+        Parts of a file are always accepted together.
+        """
         for name in (file.name, part_name(file.name, 0)):
             if self.has(replace(file, name=name)):
                 return replace(file, identity=self.identities[name][0])
@@ -74,7 +77,8 @@ PICTURE_PATH = "scores.png"  # shown in the card; drawn only with matplotlib
 class Output(Protocol):
     """The output of one run. Methods raise TransientError or ShardError; each may be called twice.
 
-    Methods with a body are defaults, for outputs that do not store such files or that keep staged files.
+    Methods with a body are defaults. They suit outputs that store no receipts and no checkpoints, or whose staged files
+    do not vanish.
     """
 
     # --- for workers ------------------------------------------------------------------------------------------------
@@ -93,7 +97,8 @@ class Output(Protocol):
     def discard(self, receipt: Receipt) -> None:
         """Remove the staged files and the receipt of an attempt that lost its shard to another. Never raises.
 
-        Leaves published files and files of other attempts. What cannot be removed now goes when the run is published.
+        Leaves published files and files of other attempts. Files that cannot be removed now are removed when the run is
+        published.
         """
         return
 
@@ -266,7 +271,10 @@ def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> Ou
 
 
 def refilter_command(target: str, there: RunSpec, here: RunSpec) -> str:
-    """The command that publishes the rows of the run `here` by the scores of the run `there`, which `target` names."""
+    """Return the `producer refilter` command that gives the rows of the run `here`, from the scores of the run `there`.
+
+    `target` is the id of the run `there`, or the URI of its output.
+    """
     rows = ["--keep-all"] if here.where is None else ["--where", here.where]
     if here.best:
         rows = ["--keep-top", here.best.share, *(["--by", here.best.by] if here.best.by else [])]
@@ -279,7 +287,10 @@ def refilter_command(target: str, there: RunSpec, here: RunSpec) -> str:
 
 
 def refuse_files_of_others(uri: str, names: Collection[str], card: bytes | None) -> None:
-    """Raise UsageError for files of others. Call it only if this run has published nothing here."""
+    """Raise UsageError if `names`, the files of an output, include data, or a card or picture that ours would replace.
+
+    `card` is the content of the card. Call this only if the run has published nothing here.
+    """
     if {*names} & {*DATA_FOLDERS, MANIFEST_PATH}:
         raise UsageError(
             f"The output {uri} holds data, but no {MANIFEST_PATH} that this release of shardsift can read. "

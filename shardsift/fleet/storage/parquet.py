@@ -1,6 +1,6 @@
 """Write Parquet files that suit the Hub's viewer and DuckDB, and read the rows of one shard back.
 
-A file's bytes depend only on its rows. Knows nothing of what they mean.
+A file's bytes depend only on its rows. Knows nothing of the meaning of rows.
 """
 
 import hashlib

@@ -44,7 +44,10 @@ class RunBranch:
         self._receipts_folder = f".shardsift/{run_id}/receipts"
 
     def create_target(self) -> None:
-        """Create the branch to publish on, from the first commit, because main may hold another dataset."""
+        """Create the branch to publish on, unless it exists. Raises UsageError for a missing pull request.
+
+        The branch starts at the first commit, because main may hold another dataset.
+        """
         if self._target in self._heads():
             return
         if self._target.startswith(PULL_REQUEST):
@@ -68,9 +71,9 @@ class RunBranch:
     def reserve(self, spec: RunSpec) -> str | None:
         """Reserve the repository by committing the spec to the branch. Returns the other run if one has reserved it.
 
-        If two runs reserve at the same moment, at least one sees the other after its own commit. That one continues only
-        if its commit is earlier by the Hub's clock; otherwise it removes its branch. So never both continue. May run
-        twice.
+        If two runs reserve at the same moment, at least one sees the other after its own commit. A run that sees
+        another continues only if its own commit is earlier by the Hub's clock; otherwise it removes its branch. So at
+        most one continues. May run twice.
         """
         if other := self.reserved_by_other():
             return other
@@ -102,7 +105,8 @@ class RunBranch:
     def save(self, receipts: Sequence[Receipt]) -> None:
         """Commit the receipts that are not committed yet, as one wave. May run twice. Raises PublishConflict.
 
-        If the Hub has dropped blobs, the wave is halved until their shards are found, which OutputDamaged names.
+        If the Hub has dropped blobs, halves the wave until their shards are found, commits the others, and raises
+        OutputDamaged with the shards found.
         """
         # Read first: if another process commits a wave after this, our commit is refused and does not repeat its files.
         heads = self._heads()
@@ -115,7 +119,7 @@ class RunBranch:
             raise OutputDamaged(dropped)
 
     def _commit(self, wave: Sequence[Receipt], parent: str) -> dict[str, str]:
-        """Commit a wave or, if a blob was dropped, its halves. Returns the shards concerned with the reasons."""
+        """Commit a wave or, if a blob was dropped, its halves. Returns the shards left out, with the reasons."""
         dropped: dict[str, str] = {}
         refused, parts = 0, deque([wave])
         while parts:
@@ -283,7 +287,7 @@ def _dropped(receipt: Receipt) -> str:
 
 
 def _uploaded(file: OutputFile) -> CommitOperationAdd:
-    """Rebuild the operation for a blob that a worker uploaded from its receipt.
+    """Make the commit operation for a blob that a worker has uploaded already.
 
     The client sets the same fields on upload; tests/integration/hub_output checks this.
     """

@@ -1,7 +1,7 @@
 """Run an encoder's linear layers on a CPU by oneDNN's fused product, which includes bias and GELU.
 
 torch's linear layer reorders the weights in each call and copies the bias into place before the product, and GELU reads
-and writes all states again. `--compile` avoids the same and more, but takes a minute or two at each start.
+and writes all states again. `--compile` avoids this too, but takes a minute or two at each start.
 """
 
 from typing import Any, TypeGuard
@@ -66,7 +66,10 @@ def _is_plain(module: torch.nn.Module | None) -> TypeGuard[torch.nn.Linear]:
 
 
 def _works(dtype: torch.dtype) -> bool:
-    """Try the operators. torch does not document them, so another version or CPU may lack them."""
+    """Return whether the fused oneDNN operators work in this format, by trying them.
+
+    torch does not document the operators, so another version or CPU may lack them.
+    """
     if dtype not in (torch.float32, torch.bfloat16):
         return False
     try:
@@ -89,7 +92,7 @@ _MOST_SCORES = 1 << 24  # for one text: 32 MiB, or 1,182 tokens with 12 heads; m
 
 
 def products_are_faster(dtype: str) -> bool:
-    """Return whether this attention is faster than torch's: on CPUs with AVX512-BF16 but without AMX."""
+    """Return whether batched products are faster than torch's kernel: on CPUs with AVX512-BF16 but without AMX."""
     has_amx, has_bfloat16 = (
         getattr(torch.cpu, name, bool) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
     )
@@ -97,7 +100,7 @@ def products_are_faster(dtype: str) -> bool:
 
 
 def attend_by_products(model: Any) -> bool:
-    """Switch a model of one of `ONEDNN_FAMILIES` to this attention. Returns False for DeBERTa, which has its own."""
+    """Switch a model of `ONEDNN_FAMILIES` to attention by products. Returns False for DeBERTa, which has its own."""
     if model.config.model_type == "deberta-v2":
         return False
     AttentionInterface.register(CPU_ATTENTION, attend)

@@ -29,9 +29,10 @@ logger = logging.getLogger(__name__)
 
 
 class Graphed:
-    """A packed model for batches of `tokens`, with texts of up to `longest`. Another size takes a minute to compile.
+    """A packed model for batches of `tokens` tokens, in texts of up to `longest` tokens.
 
-    With a CUDA graph, logits are copied before the next batch overwrites them.
+    The first batch of each fixed size takes a minute to compile. With a CUDA graph, logits are copied before the next
+    batch overwrites them.
     """
 
     def __init__(self, packed: Packed, *, tokens: int, longest: int) -> None:
@@ -78,13 +79,16 @@ class Graphed:
         return Tokens(ids=np.pad(batch.ids, free), offsets=offsets, types=types)
 
     def _graph_of(self, inputs: Inputs, *, texts: int, longest: int) -> "_Graph | None":
-        """Return the graph for inputs of these shapes, if any. Raises if the first one fails, if memory is not short."""
+        """Return the graph for inputs of these shapes, which is made at first use. None if that fails.
+
+        If the first graph of all fails, raises the error, except for a lack of memory.
+        """
         kind = (len(inputs["starts"]), frozenset(inputs))  # with or without token types
         if kind in self._graphs:
             return self._graphs[kind]
         self._graphs[kind] = None
         try:
-            # An option of torch.compile would set freezing too late. All models and sizes compile the same function.
+            # An option of torch.compile would set freezing too late. All models and sizes recompile one function.
             with inductor.patch(freezing=True), dynamo.patch(recompile_limit=256):
                 graph = _Graph(partial(self._run, longest=longest), inputs, self.packed.device)
             _check_close(graph.replay(inputs)[:texts], self.packed.run(inputs, longest=longest)[:texts])

@@ -1,4 +1,4 @@
-"""Score texts that overflow in float16 again, in float32, with a copy of the model that the first such text makes."""
+"""Score texts that overflow in float16 again in float32. The model is copied when the first such text comes."""
 
 import copy
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
 
 class InFloat32:
-    """The models of some backends side by side, for one text at a time."""
+    """Runs float32 copies of the models of `backends`, one text at a time. Their outputs are side by side."""
 
     name = "float32"
 

@@ -119,7 +119,7 @@ def packed(
 
 
 def positions_before_the_first(model: Any) -> int:
-    """Return the model's first position: after the padding index for RoBERTa and its descendants, otherwise 0."""
+    """Return a text's first position: one after the padding index for RoBERTa and its descendants, otherwise 0."""
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.Embedding) and "position" in name and module.padding_idx is not None:
             return module.padding_idx + 1

@@ -22,7 +22,7 @@ from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
 @dataclass(frozen=True, kw_only=True)
 class Sharding:
-    """The user's choice of how to divide a model, and what the process that loads it provides."""
+    """The user's choice of how to divide a model, and the folder and callback of the process that loads it."""
 
     devices: int
     way: Literal["auto", "layers", "tensor"] = "auto"  # auto: tensor if the model supports it, otherwise layers

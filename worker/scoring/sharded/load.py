@@ -108,7 +108,7 @@ def _reference(model: str, revision: str | None, texts: list[str], sharding: Sha
         release_memory()
 
 
-# Divide a model by layers with accelerate's `device_map="auto"`. Other layers go to the CPU, then to the disk.
+# Divide a model by layers with accelerate's `device_map="auto"`. Layers that do not fit go to the CPU, then the disk.
 
 
 def load_by_layers(

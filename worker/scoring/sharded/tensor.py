@@ -118,7 +118,10 @@ class _Part:
 
     @torch.inference_mode()
     def next_output(self, batch: dict[str, Any] | None = None) -> Any:
-        """Receive the next batch from rank 0, over the CPUs, and return the whole model's output for it."""
+        """Compute the whole model's output for the next batch.
+
+        Rank 0 passes the batch, which is sent to the other ranks over the CPUs.
+        """
         sent = [batch]
         distributed.broadcast_object_list(sent, src=0, group=self._batches)
         inputs = sent[0] or {}
@@ -140,8 +143,8 @@ def _prepared_device(group: _Group, rank: int) -> torch.device:
 def _start_others(group: _Group, on_lost: Callable[[str], None] | None) -> Callable[[], None]:
     """Start the other ranks, and a thread that calls `on_lost` if one dies. Returns the function that ends them.
 
-    The thread is needed because rank 0 would wait forever for a dead rank in its next NCCL collective. The kernel would
-    kill a rank when the thread that started it ends, so this protection is only used from the main thread.
+    The thread is needed because rank 0 would wait forever for a dead rank in its next NCCL collective. With
+    `end_with_parent`, a rank ends together with the thread that started it, so only the main thread uses this.
     """
     parent = os.getpid() if threading.current_thread() is threading.main_thread() else 0
     from shardsift.fleet.process.children import (

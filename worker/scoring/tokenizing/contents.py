@@ -37,7 +37,7 @@ class ContentEncoder:
         self._first_look = min(_CHARS_PER_TOKEN * room, MAX_CHARS) if may_cut(backend) else MAX_CHARS
 
     def encode(self, texts: pa.Array) -> Tokens:
-        """Tokenize the beginnings of texts. A beginning that does not fill the model is replaced by a longer one."""
+        """Tokenize the beginnings of texts. If a beginning gives fewer than `room` ids, a longer one is tokenized."""
         looks: list[Tokens] = []
         latest = np.zeros(len(texts), np.int64)
         rows, limit, seen = np.arange(len(texts)), self._first_look, 0
@@ -120,7 +120,8 @@ _LOCAL_NORMALIZERS = {
 _SPACES = {" {2,}", r"\s{2,}|[\n\r\t]", r"\n"}  # they do not match a single space between plain characters
 _QUOTATION_MARKS = {"``", "''"}
 
-# No alternative matches a space after anything but white space, and for `(?!\S)` a space is like the end of the text.
+# In all patterns, a match has a space only at its start or after white space, and `(?!\S)` treats a space like the end
+# of the text. So a cut before a single space does not change how the text before it is split.
 WORD_PATTERNS = {
     "GPT-2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     "GPT-4, Llama 3": (
@@ -181,7 +182,7 @@ def may_cut(backend: Any) -> bool:
 
 
 def normalizing(backend: Any) -> Callable[[str], str]:
-    """Return the function with which the tokenizer normalizes a text before it splits it."""
+    """Return the function that normalizes a text before the tokenizer splits it."""
     return backend.normalizer.normalize_str if backend.normalizer else str
 
 

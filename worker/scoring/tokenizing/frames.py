@@ -42,8 +42,8 @@ class Frames:
 class FramedEncoder:
     """Tokenizes texts, and puts each frame around each text or each of its passages.
 
-    All frames get the same passages, so the longest frame determines their length. Raises ValueError for a stride that
-    would leave out tokens.
+    All frames get the same passages, so the longest frame determines the length of a passage. Raises ValueError for a
+    stride that would leave out tokens.
     """
 
     def __init__(self, contents: ContentsOf, frames: Frames, *, max_tokens: int, passages: str = "head") -> None:
@@ -68,7 +68,7 @@ class FramedEncoder:
 
 @dataclass(frozen=True, kw_only=True)
 class FramedTokens:
-    """Sequences that are assembled in `take`. Sequence i is text `i // frames` with frame `i % frames`.
+    """Sequences that are assembled in `take`. With n frames, sequence i is text `i // n` in frame `i % n`.
 
     Here, a "text" may be a passage of a text. Passages may overlap.
     """
@@ -77,14 +77,14 @@ class FramedTokens:
     starts: Int64s  # of each text in `ids`
     lengths: Int64s  # of each text
     frames: Frames
-    room: Int64s  # tokens of a text, by frame
+    room: Int64s  # most tokens of a text, by frame
 
     def __len__(self) -> int:
         return len(self.starts) * len(self.frames.tails)
 
     @property
     def batch_lengths(self) -> Int64s:
-        """For each sequence, the length of its text's longest one, so that a text's sequences are in one batch."""
+        """For each sequence, the length of its text's longest sequence. So a text's sequences are batched together."""
         kept = np.minimum(self.lengths[:, None], self.room)
         return np.repeat((kept + self.frames.lengths).max(axis=1), len(self.frames.tails))
 
@@ -110,9 +110,10 @@ class FramedTokens:
 
 
 def find_frames(tokenizer: Any, seconds: Sequence[str | None], max_tokens: int) -> Frames | None:
-    """Find the frame with each second text, or without one. None if one cannot be found, or leaves no room for a text.
+    """Find the frame of each second text; None in `seconds` means no second text.
 
-    Raises TooLong that names a second text which leaves no room.
+    Returns None if a frame cannot be found, or if the special tokens leave no room for a text. Raises TooLong, which
+    names the second text, if a second text leaves no room.
     """
     found = [_find_frame(tokenizer, second) for second in seconds]
     for second in filter(None, seconds):
@@ -204,7 +205,7 @@ _FIRST_SPACE, _LAST_WORD = re.compile(r"\s"), re.compile(r"\s\S*\Z")
 
 
 class FinePdfsEncoder:
-    """Encodes each text as one or two passages of about `room` tokens. `encode` adds special tokens to a passage."""
+    """Encodes each text as one or two passages of about `room` tokens. `encode` adds special tokens to each."""
 
     def __init__(self, tokenizer: Any, *, room: int, encode: Callable[[pa.Array], Tokens]) -> None:
         ours = twin_of(tokenizer)

@@ -25,7 +25,7 @@ from shardsift.worker.scoring.tokenizing.contents import MAX_CHARS, ContentEncod
 from shardsift.worker.scoring.tokenizing.tokens import Tokens, joined
 
 _MOST = 8
-_KEEPS_UP = 0.8  # share of the scoring time, so that the device does not even wait for slower windows
+_KEEPS_UP = 0.8  # most of the scoring time that tokenizing may take, so that slower windows do not delay the device
 _PART_CHARS = 1 << 20  # small enough to keep all processes busy until the end of a window
 _PROGRAM = (
     f"import sys; from {__name__} import Connection, serve_tokenizer; serve_tokenizer(Connection(int(sys.argv[1])))"
@@ -76,9 +76,9 @@ class TokenizerProcesses:
 
 
 def _start() -> tuple[subprocess.Popen[bytes], Connection]:
-    """Start a process with as many Rust threads as the worker has cores, because some threads are always in Python.
+    """Start a process with as many Rust threads as the worker has cores, because some processes always run Python.
 
-    It has its own session, because after Ctrl-C the worker needs it until the next batch.
+    It has its own session, which Ctrl-C does not reach, because the worker needs it until the next batch.
     """
     ours, theirs = Pipe()
     with theirs:

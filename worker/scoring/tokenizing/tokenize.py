@@ -79,18 +79,19 @@ class TextTokenizer:
         return isinstance(self._encoder, FramedEncoder)
 
     def in_processes(self, processes: TokenizerProcesses) -> "TextTokenizer":
-        """Make a tokenizer with the same ids that uses these processes if possible."""
+        """Make a tokenizer that gives the same ids, and uses these processes if it can."""
         return self._changed(self.max_tokens, processes)
 
     def of_pairs(self) -> "TextTokenizer":
-        """Make a tokenizer for pairs from `shardsift/fleet/run/text.py`. It truncates the longer text of a pair."""
+        """Make a tokenizer for pairs, see `shardsift/fleet/run/text.py`. The longer text of a pair is truncated."""
         return TextTokenizer(self._tokenizer, max_tokens=self.max_tokens, pairs=True)
 
     def sequences(self, passages: str = "head", seconds: Sequence[str] = ()) -> SequenceEncoder:
         """Make an encoder of each text's passages, paired with each of `seconds` if there are any.
 
-        Raises TooLong if one of `seconds` leaves no room for a text. Raises ValueError if a stride would leave out
-        tokens, or for passages with a tokenizer that does more than add tokens around a text.
+        `passages` is `head`, `head+tail`, `head+middle+tail`, `stride:N` or `finepdfs`. Raises TooLong if one of
+        `seconds` leaves no room for a text. Raises ValueError if N is so large that tokens would be skipped, or if
+        `passages` is not `head` and the tokenizer does more than add special tokens around a text.
         """
         ours = twin_of(self._tokenizer)
         frames = find_frames(ours, seconds or [None], self.max_tokens)

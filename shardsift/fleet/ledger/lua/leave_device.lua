@@ -1,4 +1,4 @@
--- Note that a shard needs its worker's device no longer, or soon: only its files must still be stored.
+-- Note that an attempt is done with its worker's device, or nearly so, and goes on to store the shard's files.
 -- May run twice. ARGV: name, token, lease_ms.
 local name, token, lease_ms = unpack(ARGV)
 if redis.call('HGET', attempts, 'token') ~= token then return end

@@ -129,8 +129,8 @@ local function note_time(lease_ms)
   redis.call('HSET', attempts, 'noted_ms', now)
 end
 
--- Note that an attempt has stored more of its work than any before it. From here, crashes and errors are counted again,
--- with this attempt as the first crash: a shard that advances between crashes is done in the end, others fail soon.
+-- Restart the counts of crashes and errors, because an attempt has stored more of its work than any before it. The
+-- attempt itself counts as a crash until it ends. So a shard that advances between crashes gets done; others fail soon.
 local function note_advance(key)
   if tonumber(redis.call('HGET', key, 'crashes') or 0) > 1 then redis.call('HSET', key, 'crashes', 1) end
   redis.call('HDEL', key, 'errors')

@@ -1,7 +1,7 @@
 -- Queue done shards again whose stored files are lost or damaged. Their receipts are removed and subtracted from the
 -- totals. A shard that is damaged too often is failed.
--- ARGV: limit, then name, reason, data file … per shard. The data file is "<staged path> <sha256>", which protects a
--- shard that was scored again in the meantime, or ''. Returns how many were queued or failed.
+-- ARGV: limit, then name, reason, data file … per shard. A shard is skipped if its data file is no longer this one
+-- ("<staged path> <sha256>"), because it was scored again; '' skips none. Returns how many were queued or failed.
 local limit = tonumber(ARGV[1])
 local requeued = 0
 

@@ -7,7 +7,7 @@ local looked = tonumber(redis.call('HGET', run, 'looked_ms') or now)
 redis.call('HSET', run, 'looked_ms', now)
 
 -- If the clock of Redis went back since the last call, correct times that are too far in the future: no lease lasts
--- longer than a new one, no message was sent in the future, and back-offs end as long after the last call as before.
+-- longer than a new one, no message was sent in the future, and back-offs keep the time that was left at the last call.
 local function bring_closer(key, latest, by)
   local ahead = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'WITHSCORES')
   for i = 1, #ahead, 2 do redis.call('ZADD', key, math.max(latest, ahead[i + 1] - by), ahead[i]) end
@@ -49,7 +49,7 @@ local function take(key, from, upto, at_most)
   end
   return names
 end
--- A run with a limit of workers has no more messages than it may have further workers, so that none is refused often.
+-- A run with a limit of workers has one message at most for each worker that it may still have: more would be refused.
 local function free_places()
   local most = max_workers()
   if not most then return limit end

@@ -1,5 +1,5 @@
--- Move the receipts of a run that has lost keys to the key in ARGV, and delete the totals over them. The run is half
--- enqueued until the caller has added its shards and receipts again. Does nothing to other runs. May run twice.
+-- Move the receipts of a run that has lost keys to the key in ARGV, and delete their totals. The run is half
+-- enqueued until the caller has added its shards and receipts again. Does nothing if no key is lost. May run twice.
 local taken = ARGV[1]
 local has_records = redis.call('HEXISTS', run, 'spec') == 1 and redis.call('EXISTS', shards) == 1
 if has_records and is_whole() then return end
