@@ -1,11 +1,9 @@
-"""What to run first on a CUDA GPU: is it right, how fast, and what limits. Needs torch, transformers and what they bring.
+"""What to run first on a CUDA GPU: what a worker chooses, how fast it is, what limits. Needs torch and transformers.
 
-for part in right graphs size; do python -m benchmarks.gpu_kit $part OUT [TOKENIZER]; done
-python -m benchmarks.scorer --device cuda --models bert-base --lengths fineweb --output OUT [--tokenizer TOKENIZER]
-for part in shards two; do python -m benchmarks.gpu_kit $part OUT [TOKENIZER]; done
+python -m benchmarks.gpu_kit PART OUT [TOKENIZER]
 
-Each command takes 6 to 7 minutes or less, and writes OUT/gpu-kit-PART.json as it goes; what fails leaves its
-reason there.
+Writes OUT/gpu-kit-PART.json as it goes, and the GPU's clock to OUT/clock-PART.csv. What fails leaves its reason there.
+benchmarks/README.md says which parts to run in ten, twenty and thirty minutes.
 TOKENIZER is a folder with a WordPiece tokenizer, where the demo encoder is not installed. `shards` needs all that a worker needs.
 TINY=1 tries the steps themselves, on a CPU.
 """
@@ -19,11 +17,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from transformers import AutoConfig, PreTrainedConfig
 
@@ -33,7 +34,7 @@ from benchmarks.scorer.texts import Lengths, make_texts
 from shardsift.fleet.run.flops import Shape
 from shardsift.worker.scoring import EncodedRows
 from shardsift.worker.scoring.backends.graphed import Graphed
-from shardsift.worker.scoring.backends.packed import FAMILIES, Packed
+from shardsift.worker.scoring.backends.packed import FAMILIES, Packed, flash_attention
 from shardsift.worker.scoring.device import best_device
 from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.parity_trial import sample_texts
@@ -45,7 +46,8 @@ TINY = bool(os.environ.get("TINY"))
 DEVICE = best_device()
 MODELS = (Model.TINY,) if TINY else (Model.BERT_BASE, Model.MINILM)
 DTYPES = ("bfloat16",) if TINY else ("float16", "bfloat16")
-SIZES = (2_048,) if TINY else (8_192, 16_384, 32_768, 65_536)
+BUDGET = 1_024 if TINY else 32_768  # tokens of a batch
+SIZES = (BUDGET,) if TINY else (16_384, BUDGET)
 ROWS = 64 if TINY else 16_384
 WINDOW_ROWS = 8_192
 SECONDS = 90  # at most for a fact that may need to compile
@@ -76,7 +78,7 @@ class Kit:
         """
         asked: Any = "padded" if way == "padded" else "packed"
         scorer = load_classifier(
-            self.model(model), dtype, backend=asked, parity_rows=0, max_batch_tokens=SIZES[-1] // 2, threads=threads
+            self.model(model), dtype, backend=asked, parity_rows=0, max_batch_tokens=BUDGET, threads=threads
         )
         if way == "graphed" and isinstance(scorer.backend, Packed):
             graph = Graphed(scorer.backend, tokens=scorer.max_batch_tokens, longest=scorer.tokenizer.max_tokens)
@@ -159,9 +161,35 @@ def rates(kit: Kit) -> Facts:
             yield f"{model}, {way}", _tried(_rate, kit, model, way)
 
 
-def graph_rates(kit: Kit) -> Facts:
+def graphs(kit: Kit) -> Facts:
+    """Each fixed size: was it recorded, in how long, and what a full batch takes, graphed and packed. Then FineWeb's lengths."""
     for model in MODELS:
-        yield f"{model}, graphed", _tried(_rate, kit, model, "graphed")
+        scorer = kit.scorer(model, "graphed")
+        graph = scorer.backend
+        if isinstance(graph, Graphed):
+            for texts, longest in graph.sizes:
+                if BUDGET // texts < longest:  # the others are for models that read longer texts
+                    name = f"{model}, {texts:,} texts of up to {longest}"
+                    yield name, _tried(_graph, graph, BUDGET // texts, longest)
+        yield f"{model}, FineWeb", _tried(_rate, kit, model, "graphed")
+
+
+def _graph(graph: Graphed, average: int, longest: int) -> object:
+    rng = np.random.default_rng(0)
+    lengths = np.clip(rng.integers(average, 2 * average, BUDGET), 3, longest)
+    lengths = lengths[: np.searchsorted(np.cumsum(lengths), BUDGET, side="right")]
+    batch = _tokens(lengths)
+    first = _seconds(lambda: graph.logits(batch))
+    graphed, packed = (
+        float(np.median([_seconds(partial(way.logits, batch)) for _ in range(20)])) for way in (graph, graph.packed)
+    )
+    return {
+        "name": graph.name,
+        "first_seconds": first,
+        "seconds": graphed,
+        "packed_seconds": packed,
+        "texts": len(batch),
+    }
 
 
 def sizes(kit: Kit) -> Facts:
@@ -172,7 +200,7 @@ def sizes(kit: Kit) -> Facts:
                 yield f"{model}, {way}, {size:,} tokens", _tried(_rate, kit, model, way, size)
 
 
-def _rate(kit: Kit, model: Model, way: str, size: int = SIZES[-1] // 2, rounds: int = 3) -> object:
+def _rate(kit: Kit, model: Model, way: str, size: int = BUDGET, rounds: int = 3) -> object:
     """Rows and operations per second over windows of FineWeb's lengths, from ids on the host."""
     scorer = kit.scorer(model, way).with_budget(size)
     tokens = fineweb_ids(ROWS)
@@ -183,6 +211,66 @@ def _rate(kit: Kit, model: Model, way: str, size: int = SIZES[-1] // 2, rounds: 
     )
     operations = float(_shape(kit, model).flops(tokens.lengths).sum())
     return {"rows_per_second": ROWS / seconds, "operations_per_second": operations / seconds, "first_seconds": first}
+
+
+def kernels(kit: Kit) -> Facts:
+    """Each kernel of a layer by itself, in bfloat16: seconds, and operations or bytes per second."""
+    for model in MODELS:
+        for name, (work, amount) in _kernels_of(_shape(kit, model), fineweb_ids(BUDGET // 64)).items():
+            yield f"{model}, {name}", _tried(_kernel, work, amount)
+
+
+def _kernels_of(shape: Shape, tokens: Tokens) -> dict[str, tuple[Callable[[], object], float]]:
+    """Name a layer's kernels, each with its operations or bytes."""
+    hidden, inner, count = shape.hidden, shape.feed_forward, len(tokens.ids)
+    states, wide = _random(count, hidden), _random(count, inner)
+    norm = torch.nn.LayerNorm(hidden, device=DEVICE, dtype=torch.bfloat16)
+    query, joined, up, down = (
+        torch.nn.Linear(rows, columns, device=DEVICE, dtype=torch.bfloat16)
+        for rows, columns in ((hidden, hidden), (hidden, 3 * hidden), (hidden, inner), (inner, hidden))
+    )
+    product, gelu = 2 * count * hidden, torch.nn.functional.gelu
+
+    def added(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        normed: torch.Tensor = norm(one + other)
+        return normed
+
+    found: dict[str, tuple[Callable[[], object], float]] = {
+        "query": (partial(query, states), product * hidden),
+        "query, key and value": (partial(joined, states), product * 3 * hidden),
+        "up": (partial(up, states), product * inner),
+        "down": (partial(down, wide), product * inner),
+        "GELU": (partial(gelu, wide), 4 * wide.numel()),
+        "up, then GELU": (lambda: gelu(up(states)), product * inner),
+        "up with tanh-GELU in its epilogue": (
+            lambda: torch.ops.aten._addmm_activation(up.bias, states, up.weight.t(), use_gelu=True),
+            product * inner,
+        ),
+        "add and LayerNorm": (partial(added, states, states), 6 * states.numel()),
+        "add and LayerNorm, compiled": (partial(torch.compile(added), states, states), 6 * states.numel()),
+        "ids to the device": (lambda: torch.from_numpy(tokens.ids).to(DEVICE), tokens.ids.nbytes),
+        "copy on the device": (wide.clone, 4 * wide.numel()),
+    }
+    if DEVICE.type == "cuda":
+        heads = torch.randn(count, hidden // 64, 64, device=DEVICE, dtype=torch.bfloat16)
+        starts = torch.from_numpy(tokens.offsets.astype(np.int32)).to(DEVICE)
+        most = int(tokens.lengths.max())
+        attend = partial(flash_attention, heads, heads, heads, starts, starts, most, most)
+        work = partial(attend, scale=None, window_size=(-1, -1))
+        found["attention"] = (work, 4.0 * hidden * float((tokens.lengths.astype(np.float64) ** 2).sum()))
+    return found
+
+
+@torch.inference_mode()
+def _kernel(work: Callable[[], object], amount: float, times: int = 50) -> object:
+    for _ in range(3):
+        work()
+    seconds = _seconds(lambda: [work() for _ in range(times)]) / times
+    return {"seconds": seconds, "per_second": amount / seconds}
+
+
+def _random(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, device=DEVICE, dtype=torch.bfloat16)
 
 
 def profile(kit: Kit) -> Facts:
@@ -234,9 +322,11 @@ def one_process(kit: Kit) -> Facts:
 
 
 PARTS: dict[str, tuple[Callable[[Kit], Facts], ...]] = {
-    "right": (environment, peaks, rates, ways_agree, lack_of_memory),
-    "graphs": (environment, graph_rates, graphs_agree, start),
-    "size": (environment, peaks, sizes, profile),
+    "start": (environment, start, profile),
+    "kernels": (environment, peaks, kernels),
+    "graphs": (environment, graphs, graphs_agree),
+    "sizes": (environment, sizes),
+    "right": (environment, rates, ways_agree, lack_of_memory),
     "shards": (environment, shards),
     "two": (environment, two_processes),
     "one": (one_process,),
@@ -250,8 +340,13 @@ def fineweb_ids(rows: int) -> Tokens:
     """Random ids with FineWeb's lengths, cut at 512: see `texts.py`."""
     rng = np.random.default_rng(0)
     lengths = np.clip(rng.lognormal(np.log(698) - 0.5, 1.0, rows).astype(np.int64) + 2, 3, 512)
+    return _tokens(lengths)
+
+
+def _tokens(lengths: npt.NDArray[np.int64]) -> Tokens:
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    return Tokens(ids=rng.integers(999, 30_000, offsets[-1]).astype(np.int32), offsets=offsets)
+    ids = np.random.default_rng(0).integers(999, 30_000, offsets[-1]).astype(np.int32)
+    return Tokens(ids=ids, offsets=offsets)
 
 
 def _encoded(tokens: Tokens) -> EncodedRows:
@@ -282,6 +377,20 @@ def _tried(measure: Callable[..., object], *arguments: object) -> object:
         signal.alarm(0)
 
 
+@contextmanager
+def _clock(log: Path) -> Iterator[None]:
+    """Note the GPU's clock, power and temperature every half second."""
+    if DEVICE.type != "cuda":
+        yield
+        return
+    asked = ["nvidia-smi", "--query-gpu=timestamp,clocks.sm,power.draw,temperature.gpu", "--format=csv", "-lms", "500"]
+    with log.open("w") as file, subprocess.Popen(asked, stdout=file) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
 def _too_long(*_: object) -> None:
     raise TimeoutError(f"more than {SECONDS} s")
 
@@ -296,7 +405,7 @@ def main(part: str, out: Path, tokenizer: str) -> None:
         sys.stdout.write(f"{line}\n")
         (out / f"gpu-kit-{part}.json").write_text(json.dumps(found, indent=1, default=float))
 
-    with tempfile.TemporaryDirectory(prefix="shardsift-gpu-kit-") as folder:
+    with tempfile.TemporaryDirectory(prefix="shardsift-gpu-kit-") as folder, _clock(out / f"clock-{part}.csv"):
         for step in PARTS[part]:
             try:
                 for fact, value in step(Kit(tokenizer, Path(folder))):

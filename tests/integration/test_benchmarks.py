@@ -22,7 +22,7 @@ from shardsift.worker.training.base_model import verified_demo_encoder
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-GPU_KIT = ("right", "size", "shards", "two")
+GPU_KIT = ("start", "kernels", "graphs", "sizes", "right", "shards", "two")
 
 
 @pytest.fixture(scope="module")

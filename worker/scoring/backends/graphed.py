@@ -39,7 +39,7 @@ class Graphed:
         self.packed = packed
         self._tokens = tokens
         self._longest = longest
-        self._sizes = [(tokens // average, min(longest, most, tokens)) for average, most in _SIZES]
+        self.sizes = [(tokens // average, min(longest, most, tokens)) for average, most in _SIZES]
         # Without max_autotune: on an H100, cuBLAS won all large products, and trying the others took minutes.
         self._run = torch.compile(packed.run, dynamic=False, fullgraph=True)
         self._graphs: dict[Hashable, _Graph | None] = {}  # by the inputs' shapes; None if recording failed
@@ -55,7 +55,7 @@ class Graphed:
 
     @torch.inference_mode()
     def logits(self, batch: Tokens) -> torch.Tensor:
-        for texts, longest in self._sizes:
+        for texts, longest in self.sizes:
             filled = self._filled(batch, texts, longest)
             if filled is not None:
                 inputs = self.packed.inputs(batch, filled)
