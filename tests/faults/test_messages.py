@@ -45,20 +45,6 @@ def put_in(runs: DisturbedRuns, messages: list[tuple[str, str]]) -> None:
 
 
 @pytest.mark.faults
-def test_messages_that_come_three_times_score_no_row_twice(runs: DisturbedRuns, undisturbed: dict[str, str]) -> None:
-    run_id = runs.enqueue()
-    put_in(runs, 3 * taken_out(runs, run_id))
-
-    with runs.served(workers=2):
-        runs.wait_until_published(run_id)
-        queue = runs.fleet.ledger.spec(run_id).queue
-        wait_until(lambda: not queue_length(runs.fleet.ledger.redis, queue), description="the copies are used up")
-
-    assert runs.attempts() == {1}
-    runs.check_each_row_scored_once(run_id, undisturbed)
-
-
-@pytest.mark.faults
 def test_a_message_that_a_frozen_worker_took_before_it_died_is_sent_again(
     runs: DisturbedRuns, undisturbed: dict[str, str]
 ) -> None:

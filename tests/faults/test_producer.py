@@ -9,11 +9,9 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from shardsift.producer.local.demo_data import write_shards
-from support.disturbed_runs import ALL_ROWS, DisturbedRuns
+from support.disturbed_runs import DisturbedRuns
 from support.finalizer_runs import publish_as_other_run
 from support.injected_faults import STAND_IN, InjectedFaults
-from support.outputs import manifest_lines
 from support.processes import BIN, run_command, started
 from support.waiting import wait_until
 
@@ -67,35 +65,6 @@ def test_a_producer_may_die_between_any_two_effects_of_enqueue(
 
 
 @pytest.mark.faults
-def test_a_half_enqueued_run_is_not_published_until_the_same_command_finishes(
-    faults: InjectedFaults, runs: DisturbedRuns, tmp_path: Path
-) -> None:
-    """The ledger takes 200 shards per call: of 203 shards, a producer that dies between two calls leaves 3 out."""
-    runs.shards = tmp_path / "many"
-    write_shards(runs.shards, shards=203, rows=1, seed=4)
-    faults.use_stand_in(seconds_a_batch=0)
-    sane = faults.environment
-    faults.at(ADD, "after", "kill", passes=1, program="producer")
-
-    with runs.finalizer(**sane), runs.worker("w1", **sane), runs.worker("w2", **sane):
-        killed = enqueue(runs, **faults.environment)
-        (run_id,) = runs.fleet.ledger.run_ids()
-        said = runs.fleet.producer("status", run_id)
-        forced = runs.fleet.producer("finalize", run_id)
-        assert not (runs.output / "manifest.parquet").exists()
-
-        assert run_id_of(enqueue(runs, **sane)) == run_id
-        runs.wait_until_published(run_id)
-
-    assert killed.returncode == -signal.SIGKILL
-    assert (said.returncode, forced.returncode) == (3, 3)
-    assert "Enqueueing has not finished. If its command has ended, run it again." in said.stdout
-    assert "enqueueing was interrupted; run the same command again" in forced.stderr
-    assert len(manifest_lines(runs.output)) == 203
-    assert runs.faults.rows_scored() == 203
-
-
-@pytest.mark.faults
 @pytest.mark.parametrize("fault", ["kill", "freeze"])
 def test_done_shards_are_not_scored_again_if_the_producer_that_restores_them_dies_or_is_slow(
     fault: str, faults: InjectedFaults, runs: DisturbedRuns, undisturbed_by_command: dict[str, str]
@@ -142,26 +111,6 @@ def test_the_same_command_twice_at_once_adds_each_shard_once(
     assert reports[0]["run_id"] == reports[1]["run_id"]
     assert sum(report["added"] for report in reports) == 6
     runs.check_each_row_scored_once(reports[0]["run_id"], undisturbed_by_command)
-
-
-@pytest.mark.faults
-def test_a_run_that_was_cancelled_midway_is_resumed_where_it_stopped(
-    runs: DisturbedRuns, faults: InjectedFaults, undisturbed_by_command: dict[str, str]
-) -> None:
-    faults.use_stand_in(seconds_a_batch=0.6)
-    run_id = run_id_of(enqueue(runs))
-
-    with runs.served(workers=2):
-        runs.wait_for_rows(run_id, 12)
-        assert runs.fleet.producer("cancel", run_id).returncode == 0
-        wait_until(lambda: not runs.fleet.ledger.counts(run_id).running, description="the workers drop it")
-        rows_when_cancelled = runs.faults.rows_scored()
-        assert runs.fleet.producer("retry", run_id).returncode == 0
-        runs.wait_until_published(run_id)
-
-    assert rows_when_cancelled < ALL_ROWS
-    assert runs.attempts() == {1}
-    runs.check_each_row_scored_once(run_id, undisturbed_by_command)
 
 
 @pytest.mark.faults

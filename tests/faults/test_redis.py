@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from shardsift.fleet.presence.announcements import list_workers
-from support.disturbed_runs import ALL_ROWS, SHARD_ROWS, WINDOW_ROWS, DisturbedRuns
+from support.disturbed_runs import ALL_ROWS, WINDOW_ROWS, DisturbedRuns
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
 from support.redis_servers import RedisServer, moved
@@ -24,10 +23,6 @@ def faults(faults: InjectedFaults) -> InjectedFaults:
     return faults
 
 
-def kept_receipts(runs: DisturbedRuns, run_id: str) -> int:
-    return len(list((runs.output / ".shardsift" / run_id / "receipts").rglob("*.json")))
-
-
 def meets_trouble(runs: DisturbedRuns, name: str) -> bool:
     """Whether the log says that Redis fails, in the words of whichever part of the process met that first."""
     log = runs.fleet.log(name).read_text()
@@ -35,15 +30,6 @@ def meets_trouble(runs: DisturbedRuns, name: str) -> bool:
         said in log
         for said in ("Waiting for Redis", "Redis does not answer", "Redis refuses", "Cannot connect to redis")
     )
-
-
-def wait_until_idle(runs: DisturbedRuns) -> None:
-    """Until both workers have ended what they took, and have announced that to a Redis that has lost everything."""
-
-    def activities() -> list[str]:
-        return [worker.activity for worker in list_workers(runs.fleet.ledger.redis)]
-
-    wait_until(lambda: activities() == ["ready", "ready"], description="the workers end what they have", seconds=60)
 
 
 @pytest.mark.faults
@@ -66,30 +52,6 @@ def test_a_worker_told_to_leave_while_redis_is_away_gives_its_shard_back_as_soon
     assert running == 0
     assert runs.attempts() == {1}
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
-
-
-@pytest.mark.faults
-def test_after_a_total_loss_of_redis_the_same_enqueue_scores_no_shard_again_that_has_a_receipt(
-    runs: DisturbedRuns, server: RedisServer, undisturbed: dict[str, str]
-) -> None:
-    run_id = runs.enqueue()
-
-    with runs.served(workers=2):
-        wait_until(lambda: kept_receipts(runs, run_id), description="a shard is done")
-        server.kill()
-        server.lose_data()
-        server.start()
-        wait_until_idle(runs)
-        done_before = kept_receipts(runs, run_id)
-        rows_before = runs.faults.rows_scored()
-        assert runs.fleet.ledger.run_ids() == []
-
-        assert runs.enqueue() == run_id
-        runs.wait_until_published(run_id)
-
-    assert 0 < done_before < 6
-    assert rows_before == done_before * SHARD_ROWS
-    runs.check_each_row_scored_once(run_id, undisturbed)
 
 
 @pytest.mark.faults

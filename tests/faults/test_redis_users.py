@@ -50,20 +50,6 @@ def client_of(server: RedisServer, user: tuple[str, str]) -> redis.Redis:
     return redis.Redis(unix_socket_path=str(server.socket), username=name, password=password, decode_responses=True)
 
 
-def test_a_worker_does_a_run_over_tls_with_its_own_user(
-    runs: DisturbedRuns, server: RedisServer, front: TlsFront, undisturbed: dict[str, str]
-) -> None:
-    run_id = runs.enqueue()
-
-    with runs.finalizer(), runs.worker("w1", REDIS_URL=front.url(WORKER)) as first:
-        runs.wait_for_rows(run_id, 10)
-        first.kill()
-        with runs.worker("w2", REDIS_URL=front.url(WORKER)):
-            runs.wait_until_published(run_id)
-
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
-
-
 @pytest.mark.parametrize(
     "lacking",
     ["-evalsha", "-hset", "-brpop", "resetkeys ~shardsift:* ~unacked* ~_kombu.binding* ~*.pidbox*", "wrong type"],

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from shardsift.fleet.presence.announcements import WorkerState, list_workers
 from support.disturbed_runs import DisturbedRuns, child_of
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
@@ -28,16 +27,6 @@ STEPS = [
     ("shardsift.worker.service.child:load_handed_down", "after"),
     ("shardsift.worker.service.ipc:leave_loaded", "after"),
 ]
-
-
-def the_worker(runs: DisturbedRuns) -> WorkerState | None:
-    """The announcement of the only worker."""
-    return next(iter(list_workers(runs.fleet.ledger.redis)), None)
-
-
-def activity(runs: DisturbedRuns) -> str | None:
-    worker = the_worker(runs)
-    return worker.activity if worker else None
 
 
 def wait_until_gone(faults: InjectedFaults) -> None:
@@ -108,30 +97,6 @@ def hold_nothing_until_loaded(runs: DisturbedRuns, *, times: int) -> None:
         return loaded
 
     wait_until(is_loaded, description="the model is loaded")
-
-
-@pytest.mark.faults
-def test_a_worker_announces_what_it_is_doing(runs: DisturbedRuns, faults: InjectedFaults) -> None:
-    faults.use_stand_in(load_seconds=1)
-    runs.enqueue()
-
-    with runs.worker() as process:
-        loading = wait_until(lambda: the_worker(runs), description="the worker announces itself")
-        busy = wait_until(
-            lambda: (worker := the_worker(runs)) and worker.activity == "busy" and worker, description="it is busy"
-        )
-        wait_until(lambda: activity(runs) == "ready", description="it has done all shards")
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=SECONDS)
-
-    assert loading.activity == "loading"
-    assert loading.device is None
-    assert loading.name.startswith("w1@")
-    assert loading.model == str(runs.model)
-    assert busy.device == "cpu"
-    assert busy.shard
-    assert busy.shard.startswith("000_0000")
-    assert busy.queue.startswith("score.stand-in.tiny-bert.")
 
 
 @pytest.mark.faults

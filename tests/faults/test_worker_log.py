@@ -3,12 +3,10 @@
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from support.disturbed_runs import DisturbedRuns, child_of
-from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
 from support.redis_servers import RedisServer, moved
 from support.waiting import wait_until
@@ -45,23 +43,6 @@ def test_an_unexpected_error_and_a_killed_process_are_logged_once_and_celery_add
         assert noise not in log
 
 
-@pytest.mark.faults
-def test_a_shard_that_waits_for_room_on_a_disk_is_one_sentence_each_time(
-    runs: DisturbedRuns, faults: InjectedFaults
-) -> None:
-    faults.at("shardsift.fleet.storage.files:Files.put", "before", "disk full", times=3)
-    run_id = runs.enqueue()
-
-    with runs.finalizer(), runs.worker():
-        runs.wait_until_published(run_id)
-
-    lines = runs.fleet.log("w1").read_text().splitlines()
-    assert 1 <= len([line for line in lines if "will be retried: Storing" in line]) <= 3
-    assert [
-        line for line in lines if not re.match(r"\d{4}-\d\d-\d\d .* (INFO|WARNING .* will be retried: )", line)
-    ] == []
-
-
 def done_lines(runs: DisturbedRuns, run_id: str) -> list[str]:
     pattern = rf" in, \d+ kept, 0 errored \[run_id={run_id} shard=\S+ attempt=\d rows=\d+ seconds=\d+\.\d\]"
     return re.findall(pattern, runs.fleet.log("w1").read_text())
@@ -87,18 +68,6 @@ def test_a_restart_of_redis_and_a_stop_leave_no_warnings_of_celery(runs: Disturb
         assert "leaked" not in log
         assert [line for line in log.splitlines() if "Warning" in line or "MainProcess" in line] == []
     assert (worker.returncode, finalizer.returncode) == (0, 0)
-
-
-@pytest.mark.faults
-def test_loading_a_real_model_logs_no_lines_of_its_libraries(fleet: Fleet, tiny_model: Path) -> None:
-    log = fleet.log("w1")
-
-    with fleet.worker(tiny_model):
-        wait_until(lambda: "ready" in log.read_text(), description="the worker is ready", seconds=120)
-        wait_until(lambda: "is loaded on" in log.read_text(), description="the model is loaded", seconds=120)
-
-    assert "torchao" not in log.read_text()
-    assert "[queues]" not in log.read_text()
 
 
 @pytest.mark.faults
