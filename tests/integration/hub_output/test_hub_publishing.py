@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from shardsift.fleet.errors import ShardError, TransientError, UsageError
-from shardsift.fleet.ledger import Publication
 from shardsift.fleet.scorers.stored_scores import model_of, published_run
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from shardsift.producer.verify.verify import verify
@@ -19,26 +18,6 @@ from support.waiting import wait_until
 @pytest.mark.usefixtures("staged")
 class TestPublishing:
     """All shards of the run are staged."""
-
-    def test_workers_send_the_bytes_and_the_finalizer_makes_one_commit(
-        self, run: HubRun, staged: dict[str, bytes]
-    ) -> None:
-        before = run.outputs()
-
-        publication = run.publish()
-
-        sent = {
-            name: sum(r.bytes_in for r in run.hub.requests if r.token_name == name) for name in ("worker", "finalizer")
-        }
-        assert sent["worker"] >= sum(map(len, staged.values()))
-        assert sent["finalizer"] < 128 << 10  # the manifest and the card
-        assert before == set()
-        assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
-        assert run.hub.commits(run.repo)[0].author == "finalizer"
-        assert run.outputs() == {*staged, MANIFEST_PATH, CARD_PATH}
-        assert {path: run.hub.read(run.repo, path) for path in staged} == staged
-        assert publication == Publication(uri=run.spec.output_uri, commit=run.hub.commits(run.repo)[0].oid, shards=2)
-        assert run.ledger.publication(run.run_id) == publication
 
     @pytest.mark.parametrize("running_hub", ["lfs"], indirect=True)
     def test_an_upload_that_is_answered_in_another_shape_is_tried_again_and_named(self, run: HubRun) -> None:
