@@ -15,7 +15,7 @@ from shardsift.producer.local.redis import machine_redis
 from support.crawls import hub_with_a_crawl
 from support.fleet import Fleet
 from support.ledger_states import claimed
-from support.own_modules import SAYS, folder_of_a_user
+from support.own_modules import folder_of_a_user
 from support.processes import call_command, run_command
 from support.records import a_receipt, a_shard, a_spec
 
@@ -198,27 +198,14 @@ def test_a_port_of_flower_that_is_taken_is_told_in_one_line(fleet: Fleet) -> Non
     )
 
 
-class TestFilesOfTheUser:
-    """A user's own modules in the current folder, with the names of our packages."""
+@pytest.mark.parametrize("command", [("producer",), ("shardsift",), ("python", "-m", "shardsift")], ids=" ".join)
+def test_a_command_imports_no_module_of_the_current_folder(
+    command: tuple[str, ...], tmp_path: Path, shards: Path
+) -> None:
+    folder = folder_of_a_user(tmp_path, shards)
+    machine = {"HF_HUB_OFFLINE": "1", "REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(folder / "state")}
 
-    @pytest.fixture
-    def folder(self, tmp_path: Path, shards: Path) -> Path:
-        return folder_of_a_user(tmp_path, shards)
+    done = run_command(*command, "runs", environment=machine, folder=folder)
 
-    @pytest.mark.parametrize("command", [("producer",), ("shardsift",), ("python", "-m", "shardsift")], ids=" ".join)
-    def test_a_command_does_not_import_them(self, command: tuple[str, ...], folder: Path) -> None:
-        machine = {"HF_HUB_OFFLINE": "1", "REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(folder / "state")}
-
-        done = run_command(*command, "runs", environment=machine, folder=folder)
-
-        assert "there was no `producer run` here" in done.stderr
-        assert not (folder / "imported").exists()
-
-    @pytest.mark.slow  # a job of CI does the same with the wheel: tests/release
-    def test_no_function_of_the_python_api_imports_them(self, folder: Path, fleet: Fleet, tiny_model: Path) -> None:
-        machine = {"HF_HUB_OFFLINE": "1", "REDIS_URL": fleet.redis_url, "SHARDSIFT_PARITY_ROWS": "0"}
-
-        done = run_command("python", "script.py", tiny_model, environment=machine, folder=folder)
-
-        assert (done.returncode, done.stdout) == (0, SAYS), done.stderr
-        assert not (folder / "imported").exists()
+    assert "there was no `producer run` here" in done.stderr
+    assert not (folder / "imported").exists()
