@@ -203,21 +203,6 @@ def test_a_worker_that_dies_again_and_again_soon_after_it_was_ready_is_started_a
 
 
 @pytest.mark.faults
-def test_workers_end_with_a_killed_supervisor(machine_fleet: Fleet, enqueue: Callable[..., str]) -> None:
-    run_id = enqueue("model")
-
-    with machine_fleet.machine("--gpus", "2") as machine:
-        wait_until(lambda: len(workers(machine_fleet, "busy")) == 2, description="both have a shard", seconds=60)
-        processes = [psutil.Process(worker.pid) for worker in workers(machine_fleet)]
-        machine.kill()
-        gone, alive = psutil.wait_procs(processes, timeout=STOP_SECONDS)
-
-    assert (len(gone), alive) == (2, [])
-    assert log_of(machine_fleet).count(f"The supervisor of this worker (process {machine.pid}) has died: stopping") == 2
-    assert machine_fleet.ledger.counts(run_id).running == 0
-
-
-@pytest.mark.faults
 def test_a_machine_that_cannot_serve_says_why_and_does_not_end_as_if_idle(
     machine_fleet: Fleet, enqueue: Callable[..., str], tmp_path: Path
 ) -> None:
