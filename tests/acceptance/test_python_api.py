@@ -134,57 +134,6 @@ def test_status_and_verify_say_what_the_run_said(kept: shardsift.RunStatus) -> N
         assert str(checked).endswith("\nsound")
 
 
-def test_a_run_is_enqueued_once_and_a_users_own_celery_stays_current(
-    notebook: Path, fleet: Fleet, tiny_model: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    options: dict[str, Any] = {"input": "shards", "output": "sent", "model": tiny_model, "redis_url": fleet.redis_url}
-    with Celery("a user's own") as own:
-        first = shardsift.enqueue(**options)
-        second = shardsift.enqueue(**options)
-        current = celery.current_app._get_current_object()
-    state = shardsift.status(redis_url=fleet.redis_url)
-
-    assert current is own
-    assert (first.added, second.added) == (2, 0)
-    assert repr(first) == f"<Enqueued {first.run_id}: 2 shards, 2 new, 0 done; {notebook / 'sent'}>"
-    assert (state.run_id, state.word, state.is_over) == (first.run_id, "queued", False)
-    assert capfd.readouterr() == ("", "")
-
-
-def test_scores_are_shown_and_other_rows_published_by_them(kept: shardsift.RunStatus, notebook: Path) -> None:
-    rows = len(published_rows(notebook / "kept"))
-
-    found = shardsift.scores(Path("kept"))
-    near = found.near(3, count=2, input="./shards/*.parquet")
-    edges = found.edges(2)
-    again = shardsift.refilter("./kept", keep_top="50%", output="top-half", input=Path("shards"), progress=False)
-
-    assert repr(found) == f"<ScoredRun {notebook / 'kept'}: 2 of 2 shards, 24 rows>"
-    assert f"{rows:,} (" in str(found)
-    assert [type(row.text) for row in near] == [str, str]
-    assert again.word == "published"
-    assert min(row["score"] for row in published_rows(notebook / "top-half").to_pylist()) == edges[0].score
-    with pytest.raises(shardsift.UsageError, match="has no score column 'edu'"):
-        found.near(3, score_column="edu")
-    with pytest.raises(shardsift.UsageError, match="either output URI or replace"):
-        shardsift.refilter(kept.run_id, min_score=3)
-
-
-@pytest.mark.usefixtures("notebook")
-def test_a_run_of_a_fleet_is_paused_resumed_cancelled_and_retried(fleet: Fleet, tiny_model: Path) -> None:
-    sent = shardsift.enqueue(input="shards", output="steered", model=tiny_model, redis_url=fleet.redis_url)
-    where: dict[str, Any] = {"redis_url": fleet.redis_url}
-
-    words = [
-        shardsift.pause(sent.run_id, **where).word,
-        shardsift.resume(sent.run_id, **where).word,
-        shardsift.cancel(sent.run_id, **where).word,
-        shardsift.retry(sent.run_id, **where).word,
-    ]
-
-    assert words == ["paused", "queued", "cancelled", "queued"]
-
-
 @pytest.mark.usefixtures("notebook")
 def test_a_redis_that_goes_away_is_a_transient_error(tmp_path: Path, tiny_model: Path) -> None:
     raised: list[shardsift.ShardsiftError] = []
@@ -241,7 +190,9 @@ def test_the_blocks_of_the_python_page_run(
     code = code.replace("redis://10.0.0.5:6379/0", working_fleet.redis_url)
     names: dict[str, Any] = {}
 
-    exec(compile(code, "docs/python.md", "exec"), names)
+    with Celery("a user's own") as own:
+        exec(compile(code, "docs/python.md", "exec"), names)
+        assert celery.current_app._get_current_object() is own
 
     shown = capsys.readouterr().out
     assert np.isnan(names["scores"]).tolist() == [False, False, False, True, True]

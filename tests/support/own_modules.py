@@ -36,9 +36,9 @@ if __name__ == "__main__":
         train=shardsift.train(base_model=model, data="topics.parquet", label_column="topic", output="own", progress=False),
     )
     assert set(results) == functions(), functions() ^ set(results)
-    print(results["score"], results["run"], results["verify"], results["refilter"])
+    print(*(results[name] for name in ("score", "pause", "resume", "cancel", "retry", "run", "verify", "refilter")))
 """
-SAYS = "(1,) published True published\n"
+SAYS = "(1,) paused queued cancelled queued published True published\n"
 
 
 def folder_of_a_user(folder: Path, shards: Path) -> Path:
