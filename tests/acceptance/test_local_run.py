@@ -10,29 +10,20 @@ import subprocess
 from pathlib import Path
 
 import psutil
-import pyarrow.parquet as pq
 import pytest
 
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import read_settings
 from shardsift.producer.local.redis import embedded_redis
 from shardsift.producer.local.run import run_locally
-from shardsift.producer.planning.options import RefilterOptions, RunOptions
+from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import plan_run
-from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.status import run_status
-from shardsift.worker.shard.stored_scores import load_stored_scores
-from support.crawls import copy_shards
-from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
-from support.outputs import data_digests, manifest_lines, published_rows
-from support.processes import BIN, call_command, run_command, started
-from support.reference import reference_rows
+from support.outputs import data_digests, published_rows
+from support.processes import BIN, run_command
 from support.small_fleet import enqueue_and_wait
-from support.small_run import publish_plan
 from support.waiting import wait_until
-
-TOLERANCE = 1e-4  # of a float32 logit
 
 
 @pytest.fixture
@@ -110,32 +101,6 @@ def test_a_run_beside_another_fleet_of_celery_is_the_same(
 
 
 @pytest.mark.slow
-def test_a_run_keeps_what_the_reference_recipe_keeps(
-    minilm_model: Path, machine: dict[str, str], shards: Path, tmp_path: Path
-) -> None:
-    few = copy_shards(shards, tmp_path / "few", count=4)
-    expected = reference_rows(few, minilm_model)
-
-    done = run_job(machine, few, minilm_model, tmp_path / "out", "--workers", "2")
-
-    assert done.returncode == 0, done.stderr
-    scores = published_rows(tmp_path / "out", "scores")
-    kept = published_rows(tmp_path / "out").to_pandas()
-
-    assert abs(scores["score"].to_numpy() - expected["reference"]).max() < TOLERANCE
-    undecided = abs(expected["reference"] - 3) < TOLERANCE
-    wanted = expected[(expected["reference"] >= 3) & ~undecided]
-    assert 5 < len(wanted) < len(expected) - 10
-    surely_kept = kept[kept["id"].isin(expected.loc[~undecided, "id"])]
-    before, after = (pq.read_schema(folder / "000_00000.parquet") for folder in (shards, tmp_path / "out/data"))
-    assert [after.field(name) for name in before.names] == list(before)
-    assert after.names == [*before.names, "shard", "row", "score"]
-    input_columns = before.names
-    assert surely_kept[input_columns].to_dict("list") == wanted[input_columns].to_dict("list")
-    assert sum(int(str(line["rows_in"])) for line in manifest_lines(tmp_path / "out")) == len(expected)
-
-
-@pytest.mark.slow
 def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
     quick_machine: dict[str, str],
     undisturbed: dict[str, str],
@@ -168,26 +133,6 @@ def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
     again = run_job(machine, shards, tiny_model, tmp_path / "out", "--workers", "2")
     assert again.returncode == 0, again.stderr
     assert data_digests(tmp_path / "out") == undisturbed
-
-
-@pytest.mark.slow
-def test_a_run_that_chooses_the_best_rows_may_be_stopped_in_either_step(
-    quick_machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    best = tmp_path / "best"
-    job = ("--input", shards, "--model", tiny_model, "--output", best, "--keep-top", "30%", "--scorer", STAND_IN)
-
-    for number, step in enumerate(("8 shards, 0 done", "of the scored rows")):
-        log = tmp_path / f"log-{number}"
-        with started("producer", "run", *job, environment=quick_machine, log=log) as run:
-            wait_until(lambda log=log, step=step: step in log.read_text(), description="it is reached", seconds=120)
-            run.send_signal(signal.SIGINT)
-            assert run.wait(timeout=90) == 130
-    done = run_command("producer", "run", *job, environment=quick_machine)
-
-    assert done.returncode == 0, done.stderr
-    assert published_rows(best).num_rows == pytest.approx(0.3 * 96, abs=3)
-    wait_until(lambda: not processes_of(quick_machine), description="every process of the run has ended")
 
 
 @pytest.mark.slow
@@ -258,27 +203,3 @@ def test_a_model_that_does_not_load_ends_the_run_with_the_reason(
     assert done.returncode == 2
     assert "does not load as a sequence classifier" in done.stderr
     wait_until(lambda: not processes_of(machine), description="every process of the run has ended")
-
-
-@pytest.mark.slow
-def test_refilter_on_a_fleets_redis_asks_for_no_worker_and_repairs_what_it_published(
-    fleet: Fleet, quick_machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    """`run` does the same with a plan that loads a model."""
-    machine, kept, again = quick_machine | {"REDIS_URL": fleet.redis_url}, tmp_path / "kept", tmp_path / "again"
-    options = RunOptions(
-        input_uris=(str(shards),), models=(str(tiny_model),), output_uri=str(kept), keep_all=True, limit_rows=12
-    )
-    assert enqueue_and_wait(fleet.redis_url, plan_run(options), tmp_path).state == "published"
-    plan = plan_refilter(str(kept), RefilterOptions(input_uris=(str(shards),), output_uri=str(again), keep_all=True))
-    stored = load_stored_scores(plan.spec.scorings[0].served_by, None)
-    publish_plan(fleet.ledger, stored, plan, scratch=tmp_path / "scratch")
-    before, file = data_digests(again), next((again / "data").rglob("*.parquet"))
-    file.write_bytes(file.read_bytes()[:-1] + b"x")  # which its size does not show
-
-    refilter = ("producer", "refilter", kept, "--input", shards, "--output", again, "--keep-all", "--verify")
-    repaired = call_command(*refilter, environment=machine)
-
-    assert repaired.returncode == 0, repaired.stderr
-    assert "Start one" not in repaired.stderr
-    assert data_digests(again) == before
