@@ -19,7 +19,6 @@ class Work:
     def __init__(self, *, launches: bool = True, error: Exception | None = None) -> None:
         self.launches, self.error = launches, error
         self.has_begun, self.may_end = threading.Event(), threading.Event()
-        self.is_given_back = False
 
     def run(self, may_begin_next: threading.Event) -> str:
         self.has_begun.set()
@@ -30,8 +29,7 @@ class Work:
             raise self.error
         return "done"
 
-    def give_back(self) -> None:
-        self.is_given_back = True
+    def give_back(self) -> None: ...
 
 
 @pytest.fixture
@@ -52,43 +50,29 @@ def reported(folder: Path) -> list[str]:
     return [shard for _, shard in shards]
 
 
-def test_a_shard_is_begun_while_the_one_before_is_stored_and_the_parent_knows_both(
+def test_a_shard_is_begun_while_the_one_before_is_stored_and_a_third_waits_for_the_first(
     in_hand: InHand, folder: Path
 ) -> None:
-    first, second = Work(), Work(launches=False)
-
-    assert "beside the next shard" in in_hand.begin(RUN, "a", first)
-    task = threading.Thread(target=in_hand.begin, args=(RUN, "b", second))
-    task.start()
-    assert second.has_begun.wait(10)
-
-    assert in_hand.has(RUN, "a")
-    assert reported(folder) == ["a", "b"]
-    first.may_end.set()
-    second.may_end.set()
-    task.join()
-    wait_until(lambda: reported(folder) == [], description="the first shard is done too")
-    assert not in_hand.has(RUN, "a")
-
-
-def test_a_third_shard_waits_for_the_first(in_hand: InHand, folder: Path) -> None:
     first, second, third = Work(), Work(), Work()
-    in_hand.begin(RUN, "a", first)
 
     def begin_the_others() -> None:
         in_hand.begin(RUN, "b", second)
         in_hand.begin(RUN, "c", third)
 
+    assert "beside the next shard" in in_hand.begin(RUN, "a", first)
     task = threading.Thread(target=begin_the_others)
     task.start()
     assert second.has_begun.wait(10)
 
     assert not third.has_begun.wait(0.2)
-    first.may_end.set()
-    assert third.has_begun.wait(10)
-    for work in (second, third):
+    assert in_hand.has(RUN, "a")
+    assert reported(folder) == ["a", "b"]
+    for work in (first, second, third):
         work.may_end.set()
+    assert third.has_begun.wait(10)
     task.join()
+    wait_until(lambda: reported(folder) == [], description="all are done")
+    assert not in_hand.has(RUN, "a")
 
 
 def test_an_error_is_raised_unless_the_task_has_ended_before_it(in_hand: InHand) -> None:
@@ -101,20 +85,3 @@ def test_an_error_is_raised_unless_the_task_has_ended_before_it(in_hand: InHand)
     late.may_end.set()
 
     wait_until(lambda: not in_hand.has(RUN, "b"), description="it has ended")
-
-
-def test_what_is_in_hand_is_given_back_at_once(in_hand: InHand, folder: Path) -> None:
-    stored, scored = Work(), Work(launches=False)
-    in_hand.begin(RUN, "a", stored)
-    task = threading.Thread(target=in_hand.begin, args=(RUN, "b", scored))
-    task.start()
-    assert scored.has_begun.wait(10)
-
-    in_hand.give_back()
-
-    assert stored.is_given_back
-    assert scored.is_given_back
-    assert reported(folder) == []
-    for work in (stored, scored):
-        work.may_end.set()
-    task.join()
