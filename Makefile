@@ -85,6 +85,7 @@ check: install                ## form, types, layers, generated docs, the links 
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/deptry shardsift producer worker
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python docs/build_site.py
 	$(BIN)/docker-compose --profile '*' config --quiet
