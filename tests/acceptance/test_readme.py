@@ -71,34 +71,6 @@ def test_every_command_of_the_docs_is_accepted(line: list[str]) -> None:
     command.make_context(words[0], words[1:], resilient_parsing=False)
 
 
-EVERY_PAGE = sorted(
-    str(page.relative_to(ROOT))
-    for places in ("*.md", "docs/**/*.md", "ops/**/*.md", "benchmarks/*.md", "secrets/*.md", "examples/*.md")
-    for page in ROOT.glob(places)
-)
-
-
-@pytest.mark.parametrize("page", EVERY_PAGE)
-def test_every_link_of_the_docs_leads_somewhere(page: str) -> None:
-    links = re.findall(r"\]\(([^)\s]+)\)", (ROOT / page).read_text())
-    targets = [link.partition("#") for link in links if "://" not in link]
-
-    missing = [
-        f"{file}#{heading}"
-        for file, _, heading in targets
-        if not (target := (ROOT / page).parent / file if file else ROOT / page).exists()
-        or (heading and heading not in headings_of(target))
-    ]
-
-    assert missing == []
-
-
-def headings_of(page: Path) -> set[str]:
-    """What a link to a heading of the page has after its #, as GitHub makes it."""
-    titles = re.findall(r"^#+ (.+)$", page.read_text(), flags=re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
-
-
 def test_every_make_target_of_the_docs_and_of_ci_exists() -> None:
     makefile = (ROOT / "Makefile").read_text()
     jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]
