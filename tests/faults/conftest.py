@@ -1,16 +1,19 @@
 """A fleet of real processes on a real Redis, with faults on request, and a run cut into many small windows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from shardsift.fleet.run import spec
 from shardsift.producer.local.demo_data import write_shards
-from support.disturbed_runs import SHARD_ROWS, SHARDS, WINDOW_ROWS, DisturbedRuns
+from support.disturbed_runs import SHARD_ROWS, SHARDS, DisturbedRuns
 from support.fleet import Fleet, new_fleet
 from support.injected_faults import InjectedFaults
+from support.outputs import data_digests
 from support.redis_servers import RedisServer, redis_server
+from support.small_fleet import enqueue_and_wait
 
 
 @pytest.fixture(scope="session")
@@ -21,28 +24,29 @@ def small_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(small_shards: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The files that a run without faults publishes: path → sha256."""
-    return _undisturbed(small_shards, tiny_model, tmp_path_factory.mktemp("undisturbed"), window_rows=WINDOW_ROWS)
-
-
-@pytest.fixture(scope="session")
-def undisturbed_by_command(
+def runs_of(
     small_shards: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, str]:
-    """The same of a run that `producer enqueue` planned, whose scores files say of which larger windows they are."""
-    return _undisturbed(small_shards, tiny_model, tmp_path_factory.mktemp("by-command"), window_rows=spec.WINDOW_ROWS)
+) -> Callable[..., DisturbedRuns]:
+    """Make runs over the small shards, which are compared with runs without faults and without processes."""
 
+    @cache
+    def undisturbed(window_rows: int, target_file_size: str | None) -> dict[str, str]:
+        folder = tmp_path_factory.mktemp("undisturbed")
+        options = {"window_rows": window_rows, "target_file_size": target_file_size}
+        with new_fleet(folder) as fleet:
+            runs = runs_of(fleet, InjectedFaults(folder / "faults"), folder / "out", **options)
+            enqueue_and_wait(fleet.redis_url, runs.plan(), folder)
+        return data_digests(runs.output)
 
-def _undisturbed(shards: Path, model: Path, folder: Path, *, window_rows: int) -> dict[str, str]:
-    faults = InjectedFaults(folder / "faults")
-    with new_fleet(folder) as fleet:
-        return DisturbedRuns(fleet, faults, shards, model, folder / "out", window_rows=window_rows).undisturbed()
+    def runs_of(fleet: Fleet, faults: InjectedFaults, output: Path, **options: Any) -> DisturbedRuns:
+        return DisturbedRuns(fleet, faults, small_shards, tiny_model, output, undisturbed, **options)
+
+    return runs_of
 
 
 @pytest.fixture
-def runs(fleet: Fleet, faults: InjectedFaults, small_shards: Path, tiny_model: Path, tmp_path: Path) -> DisturbedRuns:
-    return DisturbedRuns(fleet, faults, small_shards, tiny_model, tmp_path / "out")
+def runs(fleet: Fleet, faults: InjectedFaults, runs_of: Callable[..., DisturbedRuns], tmp_path: Path) -> DisturbedRuns:
+    return runs_of(fleet, faults, tmp_path / "out")
 
 
 @pytest.fixture

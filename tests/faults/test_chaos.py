@@ -11,7 +11,6 @@ import pytest
 from chaos.campaign import CampaignPlan, campaign
 from chaos.faults import KILLS, OF_MACHINES, Kind
 from support.disturbed_runs import DisturbedRuns, child_of
-from support.injected_faults import InjectedFaults
 from support.redis_servers import RedisServer, moved
 from support.waiting import wait_until
 
@@ -58,10 +57,8 @@ def test_runs_in_a_storm_of_faults_are_published_whole(name: str, tmp_path: Path
 
 
 @pytest.mark.faults
-def test_a_worker_whose_redis_was_away_when_it_became_ready_reports_the_crash_of_its_child(
-    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
-) -> None:
-    faults.at("shardsift.worker.service.parent:Parent.__init__", "before", "fail next ping")
+def test_a_worker_whose_redis_was_away_when_it_became_ready_reports_the_crash_of_its_child(runs: DisturbedRuns) -> None:
+    runs.faults.at("shardsift.worker.service.parent:Parent.__init__", "before", "fail next ping")
     runs.lease_seconds = 300
     run_id = runs.enqueue()
 
@@ -70,30 +67,26 @@ def test_a_worker_whose_redis_was_away_when_it_became_ready_reports_the_crash_of
         child_of(worker).kill()
         runs.wait_until_published(run_id)
 
-    assert faults.fired() == 1
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    assert runs.faults.fired() == 1
+    runs.check_nothing_lost_nothing_twice(run_id)
 
 
 @pytest.mark.faults
-def test_a_claim_whose_answers_are_lost_is_one_claim_and_no_crash(
-    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
-) -> None:
-    faults.at("shardsift.fleet.ledger.ledger:Ledger.claim", "after", "lose answer", times=3)
+def test_a_claim_whose_answers_are_lost_is_one_claim_and_no_crash(runs: DisturbedRuns) -> None:
+    runs.faults.at("shardsift.fleet.ledger.ledger:Ledger.claim", "after", "lose answer", times=3)
     runs.lease_seconds = 30
     run_id = runs.enqueue()
 
     runs.serve_until_published(run_id)
 
-    assert faults.fired() == 3
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    assert runs.faults.fired() == 3
+    runs.check_nothing_lost_nothing_twice(run_id)
     assert runs.attempts() == {1}
 
 
 @pytest.mark.faults
-def test_a_child_that_starts_while_redis_is_away_waits_for_it(
-    runs: DisturbedRuns, faults: InjectedFaults, server: RedisServer, undisturbed: dict[str, str]
-) -> None:
-    faults.use_stand_in(load_seconds=3, seconds_a_batch=0.1)
+def test_a_child_that_starts_while_redis_is_away_waits_for_it(runs: DisturbedRuns, server: RedisServer) -> None:
+    runs.faults.use_stand_in(load_seconds=3, seconds_a_batch=0.1)
     runs = replace(runs, fleet=moved(runs.fleet, server.url))
     run_id = runs.enqueue()
 
@@ -109,4 +102,4 @@ def test_a_child_that_starts_while_redis_is_away_waits_for_it(
         runs.wait_until_published(run_id)
         assert worker.poll() is None
 
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    runs.check_nothing_lost_nothing_twice(run_id)

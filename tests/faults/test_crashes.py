@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from support.disturbed_runs import ALL_ROWS, WINDOW_ROWS, DisturbedRuns, child_of
-from support.injected_faults import InjectedFaults
 from support.waiting import wait_until
 
 
@@ -44,9 +43,9 @@ def poisoned(shards: Path, folder: Path, action: str, *, row: int = 20) -> Path:
     ],
 )
 def test_a_shard_that_kills_three_processes_is_failed_with_the_reason_and_the_others_are_done(
-    action: str, said: str, runs: DisturbedRuns, small_shards: Path, tmp_path: Path
+    action: str, said: str, runs: DisturbedRuns, tmp_path: Path
 ) -> None:
-    runs.shards = poisoned(small_shards, tmp_path / "in", action)
+    runs.shards = poisoned(runs.shards, tmp_path / "in", action)
     runs.lease_seconds = 30  # so that it is not the lease that frees it
     ledger = runs.fleet.ledger
     stall = {"SHARDSIFT_STALL_SECONDS": "2"} if action.startswith("hang") else {}
@@ -72,9 +71,9 @@ def test_a_shard_that_kills_three_processes_is_failed_with_the_reason_and_the_ot
 @pytest.mark.faults
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_killed_process_loses_at_most_a_window_and_its_shard_continues_within_five_seconds(
-    number: signal.Signals, runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
+    number: signal.Signals, runs: DisturbedRuns
 ) -> None:
-    faults.use_stand_in(rows_a_batch=4, seconds_a_batch=0.1)
+    runs.faults.use_stand_in(rows_a_batch=4, seconds_a_batch=0.1)
     runs.lease_seconds = 30  # so that it is not the lease that frees it
     run_id = runs.enqueue()
 
@@ -83,14 +82,14 @@ def test_a_killed_process_loses_at_most_a_window_and_its_shard_continues_within_
         victim = child_of(worker)
         victim.send_signal(number)
         died = time.monotonic()
-        before = faults.rows_scored()
-        wait_until(lambda: faults.rows_scored() > before + 4, description="another process goes on")
+        before = runs.faults.rows_scored()
+        wait_until(lambda: runs.faults.rows_scored() > before + 4, description="another process goes on")
         recovery = time.monotonic() - died
         runs.wait_until_published(run_id)
 
     assert recovery < 5 + process_start_seconds(runs)
-    assert faults.rows_scored() <= ALL_ROWS + WINDOW_ROWS
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    assert runs.faults.rows_scored() <= ALL_ROWS + WINDOW_ROWS
+    runs.check_nothing_lost_nothing_twice(run_id)
     assert max(runs.attempts()) == 2
 
 
@@ -104,10 +103,8 @@ def process_start_seconds(runs: DisturbedRuns) -> float:
 
 
 @pytest.mark.faults
-def test_a_lack_of_memory_is_retried_later_and_ends_no_process(
-    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
-) -> None:
-    faults.at("shardsift.worker.shard.window_scoring:WindowScoring.launch", "before", "memory error")
+def test_a_lack_of_memory_is_retried_later_and_ends_no_process(runs: DisturbedRuns) -> None:
+    runs.faults.at("shardsift.worker.shard.window_scoring:WindowScoring.launch", "before", "memory error")
     run_id = runs.enqueue()
 
     with runs.finalizer(), runs.worker() as worker:
@@ -116,4 +113,4 @@ def test_a_lack_of_memory_is_retried_later_and_ends_no_process(
         assert child_of(worker).pid == first.pid
 
     assert "will be retried: out of memory" in runs.fleet.log("w1").read_text()
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    runs.check_nothing_lost_nothing_twice(run_id)

@@ -3,7 +3,7 @@
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -48,12 +48,12 @@ class DoneRun:
 
 
 @pytest.fixture(scope="module")
-def done_run(small_shards: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoneRun]:
+def done_run(runs_of: Callable[..., DisturbedRuns], tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoneRun]:
     folder = tmp_path_factory.mktemp("done")
     faults = InjectedFaults(folder / "faults")
     faults.use_stand_in(seconds_a_batch=0)
     with new_fleet(folder) as fleet:
-        runs = DisturbedRuns(fleet, faults, small_shards, tiny_model, folder / "out")
+        runs = runs_of(fleet, faults, folder / "out")
         run_id = runs.enqueue()
         work(
             fleet.ledger, runs.plan(), StandInScorer("cpu", faults.work_log, rows_a_batch=4, seconds_a_batch=0), folder
@@ -86,8 +86,8 @@ def publish(runs: DisturbedRuns, run_id: str) -> None:
         runs.wait_until_published(run_id)
 
 
-def check_published_once(runs: DisturbedRuns, run_id: str, undisturbed: dict[str, str]) -> None:
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+def check_published_once(runs: DisturbedRuns, run_id: str) -> None:
+    runs.check_nothing_lost_nothing_twice(run_id)
     assert runs.staged_files(run_id) == []
 
 
@@ -106,15 +106,9 @@ def check_published_once(runs: DisturbedRuns, run_id: str, undisturbed: dict[str
     ],
 )
 def test_a_finalizer_may_die_between_any_two_effects_of_publishing_even_if_redis_is_lost_too(
-    place: str,
-    moment: str,
-    is_redis_lost: bool,
-    runs: DisturbedRuns,
-    faults: InjectedFaults,
-    run_id: str,
-    undisturbed: dict[str, str],
+    place: str, moment: str, is_redis_lost: bool, runs: DisturbedRuns, run_id: str
 ) -> None:
-    faults.at(place, moment, "kill", program="producer")
+    runs.faults.at(place, moment, "kill", program="producer")
 
     exit_code = run_a_finalizer_until_it_dies(runs)
     if is_redis_lost:
@@ -124,20 +118,20 @@ def test_a_finalizer_may_die_between_any_two_effects_of_publishing_even_if_redis
 
     assert exit_code == -signal.SIGKILL
     assert runs.faults.rows_scored() == 0
-    check_published_once(runs, run_id, undisturbed)
+    check_published_once(runs, run_id)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize(("place", "moment"), [(PUBLISH, "before"), (MOVE, "after"), (WRITE, "after")])
 def test_a_finalizer_that_comes_back_when_another_has_published_changes_nothing(
-    place: str, moment: str, runs: DisturbedRuns, faults: InjectedFaults, run_id: str, undisturbed: dict[str, str]
+    place: str, moment: str, runs: DisturbedRuns, run_id: str
 ) -> None:
-    faults.at(place, moment, "freeze", program="producer")
+    runs.faults.at(place, moment, "freeze", program="producer")
     log = runs.fleet.log("finalizer")
     log.unlink(missing_ok=True)
 
     with runs.finalizer() as zombie:
-        wait_until(faults.fired, description="it is frozen in the middle of publishing")
+        wait_until(runs.faults.fired, description="it is frozen in the middle of publishing")
         publish(runs, run_id)
         manifest = (runs.output / "manifest.parquet").read_bytes()
         os.kill(zombie.pid, signal.SIGCONT)
@@ -146,17 +140,15 @@ def test_a_finalizer_that_comes_back_when_another_has_published_changes_nothing(
 
     assert (runs.output / "manifest.parquet").read_bytes() == manifest
     assert runs.fleet.ledger.publish_error(run_id) is None
-    check_published_once(runs, run_id, undisturbed)
+    check_published_once(runs, run_id)
 
 
 @pytest.mark.faults
 def test_finalizers_that_die_between_any_two_effects_of_merging_are_followed_by_one_that_gives_the_same_bytes(
-    fleet: Fleet, faults: InjectedFaults, small_shards: Path, tiny_model: Path, tmp_path: Path
+    fleet: Fleet, faults: InjectedFaults, runs_of: Callable[..., DisturbedRuns], tmp_path: Path
 ) -> None:
     faults.use_stand_in(seconds_a_batch=0)
-    runs = DisturbedRuns(fleet, faults, small_shards, tiny_model, tmp_path / "plain", target_file_size="40kB")
-    undisturbed = runs.undisturbed()
-    runs = replace(runs, output=tmp_path / "out")
+    runs = runs_of(fleet, faults, tmp_path / "out", target_file_size="40kB")
     run_id = runs.enqueue()
     with runs.worker():
         wait_until(lambda: fleet.ledger.counts(run_id).done == 6, description="all shards are done")
@@ -171,4 +163,4 @@ def test_finalizers_that_die_between_any_two_effects_of_merging_are_followed_by_
 
     assert faults.fired() == len(points)
     assert 1 < len([*(runs.output / "data").iterdir()]) < 6
-    check_published_once(runs, run_id, undisturbed)
+    check_published_once(runs, run_id)

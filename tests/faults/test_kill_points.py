@@ -6,7 +6,6 @@ import pytest
 
 from shardsift.fleet.ledger.records import Steering
 from support.disturbed_runs import DisturbedRuns
-from support.injected_faults import InjectedFaults
 
 CLAIM = "shardsift.fleet.ledger.ledger:Ledger.claim"
 SAVE = "shardsift.fleet.ledger.ledger:Ledger.save_scores"
@@ -20,10 +19,8 @@ POINTS = [*product((CLAIM, SAVE, STAGE, RECEIPT, COMPLETE), ("before", "after"))
 @pytest.mark.faults
 @pytest.mark.parametrize("action", ["kill", "kill worker"])
 @pytest.mark.parametrize(("place", "moment"), POINTS)
-def test_a_worker_may_die_between_any_two_effects(
-    place: str, moment: str, action: str, runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
-) -> None:
-    faults.at(place, moment, action, times=2)
+def test_a_worker_may_die_between_any_two_effects(place: str, moment: str, action: str, runs: DisturbedRuns) -> None:
+    runs.faults.at(place, moment, action, times=2)
     run_id = runs.enqueue()
     if place == SEND:  # a worker sends messages only if shards wait for one: here for the end of another
         runs.fleet.ledger.steer(run_id, Steering(max_workers=1))
@@ -31,5 +28,5 @@ def test_a_worker_may_die_between_any_two_effects(
     with runs.served(workers=3):
         runs.wait_until_published(run_id)
 
-    assert faults.fired() == 2
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    assert runs.faults.fired() == 2
+    runs.check_nothing_lost_nothing_twice(run_id)

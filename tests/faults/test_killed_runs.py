@@ -42,7 +42,7 @@ def environment(faults: InjectedFaults, folder: Path, temporary: Path) -> dict[s
 
 
 def check_nothing_stays(faults: InjectedFaults, temporary: Path) -> None:
-    wait_until(lambda: not processes_with(faults), description="no process is left", seconds=SECONDS)
+    wait_until(lambda: not processes_with(faults.folder), description="no process is left", seconds=SECONDS)
     wait_until(
         lambda: not list(temporary.glob("shardsift-redis-*")), description="the socket's folder is gone", seconds=5
     )

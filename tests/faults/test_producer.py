@@ -11,7 +11,7 @@ import pytest
 
 from support.disturbed_runs import DisturbedRuns
 from support.finalizer_runs import publish_as_other_run
-from support.injected_faults import STAND_IN, InjectedFaults
+from support.injected_faults import STAND_IN
 from support.processes import BIN, run_command, started
 from support.waiting import wait_until
 
@@ -49,37 +49,35 @@ def run_id_of(done: CompletedProcess[str]) -> str:
         (SEND, "after"),
     ],
 )
-def test_a_producer_may_die_between_any_two_effects_of_enqueue(
-    place: str, moment: str, runs: DisturbedRuns, faults: InjectedFaults, undisturbed_by_command: dict[str, str]
-) -> None:
-    sane = faults.environment
-    faults.at(place, moment, "kill", program="producer")
+def test_a_producer_may_die_between_any_two_effects_of_enqueue(place: str, moment: str, runs: DisturbedRuns) -> None:
+    sane = runs.faults.environment
+    runs.faults.at(place, moment, "kill", program="producer")
 
     with runs.finalizer(**sane), runs.worker(**sane):
-        killed = enqueue(runs, **faults.environment)
+        killed = enqueue(runs, **runs.faults.environment)
         run_id = run_id_of(enqueue(runs, **sane))
         runs.wait_until_published(run_id)
 
     assert killed.returncode == -signal.SIGKILL
-    runs.check_each_row_scored_once(run_id, undisturbed_by_command)
+    runs.check_each_row_scored_once(run_id)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("fault", ["kill", "freeze"])
 def test_done_shards_are_not_scored_again_if_the_producer_that_restores_them_dies_or_is_slow(
-    fault: str, faults: InjectedFaults, runs: DisturbedRuns, undisturbed_by_command: dict[str, str]
+    fault: str, runs: DisturbedRuns
 ) -> None:
-    sane = faults.environment
+    sane = runs.faults.environment
     run_id = run_id_of(enqueue(runs))
     with runs.worker(**sane):
         wait_until(lambda: runs.fleet.ledger.counts(run_id).done == 6, description="all shards are done")
     runs.fleet.ledger.redis.flushall()
-    faults.at(RESTORE, "before", fault, program="producer")
+    runs.faults.at(RESTORE, "before", fault, program="producer")
 
     with runs.finalizer(**sane), runs.worker(**sane):
         command = [str(part) for part in (BIN / "producer", "enqueue", *options(runs))]
-        first = subprocess.Popen(command, env=os.environ | runs.fleet.environment | faults.environment)
-        wait_until(faults.fired, description="the producer is stopped midway")
+        first = subprocess.Popen(command, env=os.environ | runs.fleet.environment | runs.faults.environment)
+        wait_until(runs.faults.fired, description="the producer is stopped midway")
         runs.wait_for_sweeps(run_id, 1)  # the finalizer inspects the run
         if fault == "kill":
             assert run_id_of(enqueue(runs)) == run_id
@@ -88,13 +86,11 @@ def test_done_shards_are_not_scored_again_if_the_producer_that_restores_them_die
         first.wait(timeout=60)
         runs.wait_until_published(run_id)
 
-    runs.check_each_row_scored_once(run_id, undisturbed_by_command)
+    runs.check_each_row_scored_once(run_id)
 
 
 @pytest.mark.faults
-def test_the_same_command_twice_at_once_adds_each_shard_once(
-    runs: DisturbedRuns, faults: InjectedFaults, undisturbed_by_command: dict[str, str]
-) -> None:
+def test_the_same_command_twice_at_once_adds_each_shard_once(runs: DisturbedRuns) -> None:
     command = [str(part) for part in (BIN / "producer", "enqueue", *options(runs))]
     environment = os.environ | runs.fleet.environment
 
@@ -110,7 +106,7 @@ def test_the_same_command_twice_at_once_adds_each_shard_once(
     assert [process.returncode for process in both] == [0, 0]
     assert reports[0]["run_id"] == reports[1]["run_id"]
     assert sum(report["added"] for report in reports) == 6
-    runs.check_each_row_scored_once(reports[0]["run_id"], undisturbed_by_command)
+    runs.check_each_row_scored_once(reports[0]["run_id"])
 
 
 @pytest.mark.faults

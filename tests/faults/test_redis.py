@@ -34,7 +34,7 @@ def meets_trouble(runs: DisturbedRuns, name: str) -> bool:
 
 @pytest.mark.faults
 def test_a_worker_told_to_leave_while_redis_is_away_gives_its_shard_back_as_soon_as_it_answers(
-    runs: DisturbedRuns, server: RedisServer, undisturbed: dict[str, str]
+    runs: DisturbedRuns, server: RedisServer
 ) -> None:
     runs.lease_seconds = 300
     run_id = runs.enqueue()
@@ -51,7 +51,7 @@ def test_a_worker_told_to_leave_while_redis_is_away_gives_its_shard_back_as_soon
 
     assert running == 0
     assert runs.attempts() == {1}
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    runs.check_nothing_lost_nothing_twice(run_id)
 
 
 @pytest.mark.faults
@@ -65,7 +65,7 @@ def test_a_worker_told_to_leave_while_redis_is_away_gives_its_shard_back_as_soon
     ids=["full", "replica", "password"],
 )
 def test_a_redis_that_refuses_writes_for_a_while_costs_no_row_and_no_worker(
-    begins: list[str], ends: list[str], runs: DisturbedRuns, server: RedisServer, undisturbed: dict[str, str]
+    begins: list[str], ends: list[str], runs: DisturbedRuns, server: RedisServer
 ) -> None:
     run_id = runs.enqueue()
     operator = server.client
@@ -82,13 +82,13 @@ def test_a_redis_that_refuses_writes_for_a_while_costs_no_row_and_no_worker(
         runs.wait_until_published(run_id, seconds=90)
         assert [process.poll() for process in (finalizer, first, second)] == [None, None, None]
 
-    runs.check_each_row_scored_once(run_id, undisturbed)
+    runs.check_each_row_scored_once(run_id)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("redis_is_lost", [False, True])
 def test_scores_without_room_in_redis_are_stored_with_the_output_and_save_a_killed_workers_work(
-    runs: DisturbedRuns, undisturbed: dict[str, str], redis_is_lost: bool
+    runs: DisturbedRuns, redis_is_lost: bool
 ) -> None:
     run_id = runs.enqueue()
     checkpoints = runs.output / ".shardsift" / run_id / "checkpoints"
@@ -108,4 +108,4 @@ def test_scores_without_room_in_redis_are_stored_with_the_output_and_save_a_kill
 
     assert runs.faults.rows_scored() <= ALL_ROWS + WINDOW_ROWS
     assert not checkpoints.exists()
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    runs.check_nothing_lost_nothing_twice(run_id)

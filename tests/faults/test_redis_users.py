@@ -13,7 +13,7 @@ import redis
 from shardsift.fleet.presence.announcements import list_workers
 from support.disturbed_runs import DisturbedRuns
 from support.fleet import Fleet
-from support.injected_faults import ROOT, InjectedFaults
+from support.injected_faults import ROOT
 from support.proxy import proxied
 from support.redis_servers import RedisServer, moved, redis_server
 from support.tls import TlsFront, tls_front
@@ -39,10 +39,8 @@ def front(server: RedisServer, tmp_path: Path) -> Iterator[TlsFront]:
 
 
 @pytest.fixture
-def runs(
-    front: TlsFront, fleet: Fleet, faults: InjectedFaults, small_shards: Path, tiny_model: Path, tmp_path: Path
-) -> DisturbedRuns:
-    return DisturbedRuns(moved(fleet, front.url(OPERATOR)), faults, small_shards, tiny_model, tmp_path / "out")
+def fleet(fleet: Fleet, front: TlsFront) -> Fleet:
+    return moved(fleet, front.url(OPERATOR))
 
 
 def client_of(server: RedisServer, user: tuple[str, str]) -> redis.Redis:
@@ -55,17 +53,11 @@ def client_of(server: RedisServer, user: tuple[str, str]) -> redis.Redis:
     ["-evalsha", "-hset", "-brpop", "resetkeys ~shardsift:* ~unacked* ~_kombu.binding* ~*.pidbox*", "wrong type"],
 )
 def test_a_worker_that_redis_refuses_names_its_queue_or_the_right_and_waits(
-    lacking: str,
-    fleet: Fleet,
-    faults: InjectedFaults,
-    small_shards: Path,
-    tiny_model: Path,
-    tmp_path: Path,
-    undisturbed: dict[str, str],
+    lacking: str, runs: DisturbedRuns, tmp_path: Path
 ) -> None:
     rights = next(line.split()[1:] for line in USERS.read_text().splitlines() if WORKER[0] in line)
     with redis_server(tmp_path / "redis") as server, proxied(server.socket) as (_, address):
-        runs = DisturbedRuns(moved(fleet, server.url), faults, small_shards, tiny_model, tmp_path / "out")
+        runs = replace(runs, fleet=moved(runs.fleet, server.url))
         log, client = runs.fleet.log("w1"), server.client
         run_id = runs.enqueue()
         queue = runs.fleet.ledger.spec(run_id).queue
@@ -86,7 +78,7 @@ def test_a_worker_that_redis_refuses_names_its_queue_or_the_right_and_waits(
                 client.delete(queue)
             with runs.finalizer():
                 runs.wait_until_published(run_id)
-        runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+        runs.check_nothing_lost_nothing_twice(run_id)
 
     (said, *_) = [line for line in log.read_text().splitlines() if "Redis refuses this" in line]
     assert queue in said or lacking.removeprefix("-") in said

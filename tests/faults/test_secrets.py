@@ -16,7 +16,6 @@ import redis
 from shardsift.producer.local.demo_data import write_shards
 from support.disturbed_runs import DisturbedRuns
 from support.fleet import Fleet
-from support.injected_faults import InjectedFaults
 from support.ports import unused_port
 from support.processes import started
 from support.proxy import proxied
@@ -118,13 +117,13 @@ def look_at_files(seen: Seen, folder: Path) -> None:
 
 @pytest.mark.faults
 def test_no_secret_is_in_anything_that_others_may_read(
-    runs: DisturbedRuns, faults: InjectedFaults, by_file: dict[str, str], address: str, tmp_path: Path
+    runs: DisturbedRuns, by_file: dict[str, str], address: str, tmp_path: Path
 ) -> None:
     seen = Seen()
     runs.shards = tmp_path / "shards"
     write_shards(runs.shards, shards=3, rows=24, seed=4)
-    faults.use_stand_in(seconds_a_batch=0.1)
-    faults.at(RECEIPT, "before", "signed error")
+    runs.faults.use_stand_in(seconds_a_batch=0.1)
+    runs.faults.at(RECEIPT, "before", "signed error")
     run_id = runs.enqueue()
     (runs.shards / "000_00002.parquet").write_bytes(b"no Parquet")
     look_at_redis(seen, runs.fleet.redis_url)

@@ -42,16 +42,19 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def runs_of(fleet: Fleet, shards: Path, model: Path, output: Path) -> DisturbedRuns:
+def runs_of(fleet: Fleet, shards: Path, model: Path, output: Path, undisturbed: Path | None = None) -> DisturbedRuns:
     faults = InjectedFaults(output.parent / "faults")  # none; but by it `processes_with` knows the processes
     faults.folder.mkdir(exist_ok=True)
-    return DisturbedRuns(fleet, faults, shards, model, output, scorer=SEQUENCE_CLASSIFIER)
+    compared = undisturbed or output
+    return DisturbedRuns(
+        fleet, faults, shards, model, output, lambda *_: data_digests(compared), scorer=SEQUENCE_CLASSIFIER
+    )
 
 
 @pytest.fixture
-def divided_runs(fleet: Fleet, texts: Path, llama: Path, tmp_path: Path) -> DisturbedRuns:
+def divided_runs(fleet: Fleet, texts: Path, llama: Path, undisturbed_output: Path, tmp_path: Path) -> DisturbedRuns:
     fleet.environment |= DIVIDED
-    return runs_of(fleet, texts, llama, tmp_path / "out")
+    return runs_of(fleet, texts, llama, tmp_path / "out", undisturbed_output)
 
 
 @pytest.fixture(scope="module")
@@ -110,10 +113,7 @@ def test_a_worker_of_two_ranks_publishes_the_rows_of_a_plain_one(undisturbed_out
     ("number", "victim"), [(signal.SIGKILL, rank_of), (signal.SIGSTOP, rank_of), (signal.SIGKILL, child_of)]
 )
 def test_a_lost_rank_or_child_costs_no_row_and_the_group_comes_up_again(
-    number: signal.Signals,
-    victim: Callable[[Child], psutil.Process],
-    divided_runs: DisturbedRuns,
-    undisturbed_output: Path,
+    number: signal.Signals, victim: Callable[[Child], psutil.Process], divided_runs: DisturbedRuns
 ) -> None:
     run_id = divided_runs.enqueue()
 
@@ -124,14 +124,14 @@ def test_a_lost_rank_or_child_costs_no_row_and_the_group_comes_up_again(
         wait_until(lambda: are_gone(lost), description="the group has ended")
         divided_runs.wait_until_published(run_id, seconds=SECONDS)
 
-    divided_runs.check_nothing_lost_nothing_twice(run_id, data_digests(undisturbed_output))
+    divided_runs.check_nothing_lost_nothing_twice(run_id)
     assert divided_runs.attempts() == {1, 2}
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_all_ranks_of_a_worker_that_ends_are_gone_in_ten_seconds_and_another_finishes_its_shard(
-    number: signal.Signals, divided_runs: DisturbedRuns, undisturbed_output: Path
+    number: signal.Signals, divided_runs: DisturbedRuns
 ) -> None:
     run_id = divided_runs.enqueue()
 
@@ -145,10 +145,10 @@ def test_all_ranks_of_a_worker_that_ends_are_gone_in_ten_seconds_and_another_fin
         wait_until(lambda: are_gone(group), description="no process of the worker is left")
 
         assert time.monotonic() - began < STOP_SECONDS
-    assert not processes_with(divided_runs.faults)
+    assert not processes_with(divided_runs.faults.folder)
     with divided_runs.finalizer(), divided_runs.worker("w2"):
         divided_runs.wait_until_published(run_id, seconds=SECONDS)
 
-    divided_runs.check_nothing_lost_nothing_twice(run_id, data_digests(undisturbed_output))
+    divided_runs.check_nothing_lost_nothing_twice(run_id)
     if number == signal.SIGTERM:
         assert divided_runs.attempts() == {1}

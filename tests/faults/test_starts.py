@@ -30,7 +30,7 @@ STEPS = [
 
 
 def wait_until_gone(faults: InjectedFaults) -> None:
-    wait_until(lambda: not processes_with(faults), description="parent and child are gone", seconds=SECONDS)
+    wait_until(lambda: not processes_with(faults.folder), description="parent and child are gone", seconds=SECONDS)
 
 
 def held_messages(runs: DisturbedRuns) -> int:
@@ -42,35 +42,33 @@ def held_messages(runs: DisturbedRuns) -> int:
     [pytest.param(step, marks=() if step == CHILD_LOADS else pytest.mark.faults, id="-".join(step)) for step in STEPS],
 )
 def test_a_worker_stopped_at_any_step_of_its_start_exits_in_time_with_its_child(
-    step: tuple[str, str], runs: DisturbedRuns, faults: InjectedFaults
+    step: tuple[str, str], runs: DisturbedRuns
 ) -> None:
     of_child = ("shardsift.worker.service.child", "shardsift.worker.service.ipc")
-    faults.use_stand_in(load_seconds=3 if step[0].startswith(of_child) else 60)
-    faults.at(*step, "terminate worker")
+    runs.faults.use_stand_in(load_seconds=3 if step[0].startswith(of_child) else 60)
+    runs.faults.at(*step, "terminate worker")
 
     with runs.worker() as worker:
-        wait_until(faults.fired, description="the worker is told to leave")
-        wait_until_gone(faults)
+        wait_until(runs.faults.fired, description="the worker is told to leave")
+        wait_until_gone(runs.faults)
 
     assert worker.returncode in (0, -signal.SIGTERM)
 
 
 @pytest.mark.faults
-def test_a_starting_child_ends_with_its_killed_parent(runs: DisturbedRuns, faults: InjectedFaults) -> None:
-    faults.use_stand_in(load_seconds=60)
-    faults.at(*CHILD_SPAWNED, "kill")
+def test_a_starting_child_ends_with_its_killed_parent(runs: DisturbedRuns) -> None:
+    runs.faults.use_stand_in(load_seconds=60)
+    runs.faults.at(*CHILD_SPAWNED, "kill")
 
     with runs.worker() as worker:
-        wait_until(faults.fired, description="the parent is killed")
+        wait_until(runs.faults.fired, description="the parent is killed")
         worker.wait(timeout=SECONDS)
-        wait_until_gone(faults)
+        wait_until_gone(runs.faults)
 
 
 @pytest.mark.faults
-def test_a_worker_takes_no_shard_and_is_not_ready_while_its_model_loads(
-    runs: DisturbedRuns, faults: InjectedFaults
-) -> None:
-    faults.use_stand_in(load_seconds=2)
+def test_a_worker_takes_no_shard_and_is_not_ready_while_its_model_loads(runs: DisturbedRuns) -> None:
+    runs.faults.use_stand_in(load_seconds=2)
     run_id = runs.enqueue()
     log = runs.fleet.log("w1")
 
@@ -100,21 +98,21 @@ def hold_nothing_until_loaded(runs: DisturbedRuns, *, times: int) -> None:
 
 
 @pytest.mark.faults
-def test_a_worker_that_started_on_a_gpu_exits_when_the_gpu_is_gone(runs: DisturbedRuns, faults: InjectedFaults) -> None:
-    faults.use_stand_in(seconds_a_batch=0.2)
-    faults.set_device("cuda")
+def test_a_worker_that_started_on_a_gpu_exits_when_the_gpu_is_gone(runs: DisturbedRuns) -> None:
+    runs.faults.use_stand_in(seconds_a_batch=0.2)
+    runs.faults.set_device("cuda")
     run_id = runs.enqueue()
 
     with runs.worker() as worker:
         runs.wait_for_rows(run_id)
-        faults.set_device("cpu")
+        runs.faults.set_device("cpu")
         child_of(worker).kill()
         worker.wait(timeout=30)
 
     assert worker.returncode == 70
     assert "worker: There is no device cuda" in runs.fleet.log("w1").read_text()
     assert runs.fleet.ledger.counts(run_id).running == 0
-    wait_until_gone(faults)
+    wait_until_gone(runs.faults)
 
 
 @pytest.mark.faults
@@ -152,33 +150,31 @@ def negate_weights(model: Path) -> None:
 
 
 @pytest.mark.faults
-def test_a_worker_whose_processes_die_while_they_load_gives_up(runs: DisturbedRuns, faults: InjectedFaults) -> None:
-    faults.at("shardsift.worker.service.child:load_handed_down", "before", "kill", times=20)
+def test_a_worker_whose_processes_die_while_they_load_gives_up(runs: DisturbedRuns) -> None:
+    runs.faults.at("shardsift.worker.service.child:load_handed_down", "before", "kill", times=20)
 
     with runs.worker() as worker:
         worker.wait(timeout=60)
 
     assert worker.returncode == 70
     assert "worker: 5 processes in a row ended before they had loaded the model" in runs.fleet.log("w1").read_text()
-    assert faults.fired() in (5, 6)
+    assert runs.faults.fired() in (5, 6)
 
 
-def test_a_process_that_loses_its_device_while_it_loads_is_followed_by_one_that_serves(
-    runs: DisturbedRuns, faults: InjectedFaults
-) -> None:
-    faults.use_stand_in()
-    faults.at("shardsift.worker.service.child:load_handed_down", "before", "device lost")
+def test_a_process_that_loses_its_device_while_it_loads_is_followed_by_one_that_serves(runs: DisturbedRuns) -> None:
+    runs.faults.use_stand_in()
+    runs.faults.at("shardsift.worker.service.child:load_handed_down", "before", "device lost")
     log = runs.fleet.log("w1")
 
     with runs.worker():
         wait_until(lambda: log.exists() and "is ready" in log.read_text(), description="the worker serves")
 
     assert "The GPU failed when graphed batches were tried" in log.read_text()
-    assert faults.fired() == 1
+    assert runs.faults.fired() == 1
 
 
-def test_any_error_at_the_start_ends_the_worker_with_one_line(runs: DisturbedRuns, faults: InjectedFaults) -> None:
-    faults.at("shardsift.fleet.scorers.sequence_classifier:revision_of_folder", "before", "permission error")
+def test_any_error_at_the_start_ends_the_worker_with_one_line(runs: DisturbedRuns) -> None:
+    runs.faults.at("shardsift.fleet.scorers.sequence_classifier:revision_of_folder", "before", "permission error")
 
     with runs.worker() as worker:
         worker.wait(timeout=30)

@@ -15,7 +15,6 @@ from shardsift.fleet.process.children import Child
 from shardsift.fleet.process.settings import Settings
 from shardsift.worker.service.parent import _CHILD_LATE_SECONDS, _PARENT_LATE_SECONDS
 from support.disturbed_runs import ALL_ROWS, DisturbedRuns, child_of
-from support.injected_faults import InjectedFaults
 from support.leftovers import is_alive
 from support.metadata_services import Service, serving
 from support.waiting import wait_until
@@ -71,10 +70,8 @@ def test_a_worker_that_does_not_stop_by_itself_is_ended_within_ten_seconds() -> 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("end", [terminate_group, terminate, interrupt_group])
-def test_a_worker_told_to_stop_loses_at_most_a_batch(
-    end: Callable[[Child], None], runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
-) -> None:
-    faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.2)
+def test_a_worker_told_to_stop_loses_at_most_a_batch(end: Callable[[Child], None], runs: DisturbedRuns) -> None:
+    runs.faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.2)
     run_id = runs.enqueue()
 
     with runs.worker() as worker:
@@ -86,15 +83,15 @@ def test_a_worker_told_to_stop_loses_at_most_a_batch(
     assert seconds < SECONDS
     assert counts.running == 0
     assert unacked == 0
-    assert faults.rows_scored() <= ALL_ROWS + ROWS_A_BATCH
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    assert runs.faults.rows_scored() <= ALL_ROWS + ROWS_A_BATCH
+    runs.check_nothing_lost_nothing_twice(run_id)
     assert runs.attempts() == {1}
 
 
 @pytest.mark.faults
-def test_a_worker_whose_supervisor_is_killed_finishes_its_batch(runs: DisturbedRuns, faults: InjectedFaults) -> None:
+def test_a_worker_whose_supervisor_is_killed_finishes_its_batch(runs: DisturbedRuns) -> None:
     """The kernel may signal the worker several times: once for each thread of the supervisor that ends after another."""
-    faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.5)
+    runs.faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.5)
     run_id = runs.enqueue()
     log = runs.fleet.log("w1")
 
@@ -112,10 +109,10 @@ def test_a_worker_whose_supervisor_is_killed_finishes_its_batch(runs: DisturbedR
 
 @pytest.mark.faults
 def test_after_a_spot_notice_a_worker_gives_its_shard_back_takes_no_other_and_keeps_running(
-    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
+    runs: DisturbedRuns,
 ) -> None:
     """If the worker exited, its supervisor would restart it, and it would take a shard each time."""
-    faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.2)
+    runs.faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.2)
     run_id = runs.enqueue()
 
     with watched_worker(runs) as (cloud, worker):
@@ -133,8 +130,8 @@ def test_after_a_spot_notice_a_worker_gives_its_shard_back_takes_no_other_and_ke
     assert seconds < 2
     assert worker.returncode == 0
     assert "takes no more shards" in runs.fleet.log("spot").read_text()
-    assert faults.rows_scored() <= ALL_ROWS + ROWS_A_BATCH
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    assert runs.faults.rows_scored() <= ALL_ROWS + ROWS_A_BATCH
+    runs.check_nothing_lost_nothing_twice(run_id)
 
 
 @pytest.mark.faults
@@ -144,33 +141,31 @@ def test_after_a_spot_notice_a_worker_gives_its_shard_back_takes_no_other_and_ke
     ids=["in a batch", "in an upload", "deaf to signals"],
 )
 def test_a_worker_that_hangs_is_ended_in_time_and_its_shard_given_back(
-    place: str, fault: str, runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
+    place: str, fault: str, runs: DisturbedRuns
 ) -> None:
-    faults.at(place, "before", fault)
+    runs.faults.at(place, "before", fault)
     run_id = runs.enqueue()
 
     with runs.worker(**LESS_TIME) as worker:
-        wait_until(faults.fired, description="the worker hangs")
+        wait_until(runs.faults.fired, description="the worker hangs")
         seconds = gone_in_time(worker, terminate)
     counts = runs.fleet.ledger.counts(run_id)
     runs.serve_until_published(run_id)
 
     assert seconds < SECONDS
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    runs.check_nothing_lost_nothing_twice(run_id)
     if fault == "hang":  # a process that hears no signal is killed, and its shard's lease runs out
         assert counts.running == 0
         assert runs.attempts() == {1}
 
 
 @pytest.mark.faults
-def test_a_notice_that_leaves_little_time_ends_the_worker_before_the_machine_goes(
-    runs: DisturbedRuns, faults: InjectedFaults
-) -> None:
-    faults.at(LAUNCH, "before", "hang")
+def test_a_notice_that_leaves_little_time_ends_the_worker_before_the_machine_goes(runs: DisturbedRuns) -> None:
+    runs.faults.at(LAUNCH, "before", "hang")
     run_id = runs.enqueue()
 
     with watched_worker(runs) as (cloud, worker):
-        wait_until(faults.fired, description="the worker hangs")
+        wait_until(runs.faults.fired, description="the worker hangs")
         child = child_of(worker)
         give_notice(cloud, seconds=6)
         wait_until(lambda: not is_alive(child), description="its process is ended", seconds=7)
@@ -183,11 +178,9 @@ def test_a_notice_that_leaves_little_time_ends_the_worker_before_the_machine_goe
     subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode != 0,
     reason="this machine does not allow PID namespaces",
 )
-def test_a_container_that_is_stopped_gives_its_shard_back(
-    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_container_that_is_stopped_gives_its_shard_back(runs: DisturbedRuns, tmp_path: Path) -> None:
     """Like `docker stop` with a container without an init: SIGTERM to process 1, which is the worker."""
-    faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.2)
+    runs.faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.2)
     run_id = runs.enqueue()
 
     with runs.worker_in_a_container() as container:
@@ -202,5 +195,5 @@ def test_a_container_that_is_stopped_gives_its_shard_back(
 
     assert seconds < SECONDS
     assert counts.running == 0
-    assert faults.rows_scored() <= ALL_ROWS + ROWS_A_BATCH
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    assert runs.faults.rows_scored() <= ALL_ROWS + ROWS_A_BATCH
+    runs.check_nothing_lost_nothing_twice(run_id)

@@ -38,28 +38,26 @@ def slow(runs: DisturbedRuns, faults: InjectedFaults) -> DisturbedRuns:
 
 
 @pytest.mark.faults
-def test_a_killed_process_gives_both_shards_back_at_once(slow: DisturbedRuns, undisturbed: dict[str, str]) -> None:
+def test_a_killed_process_gives_both_shards_back_at_once(slow: DisturbedRuns) -> None:
     run_id = slow.enqueue()
 
     with worker_with_two_shards(slow, run_id) as (_, process):
         process.kill()
         slow.wait_until_published(run_id)
 
-    slow.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    slow.check_nothing_lost_nothing_twice(run_id)
     assert slow.fleet.log("w1").read_text().count("The process that worked on it died") == 2
     assert slow.attempts() == {1, 2}
 
 
 @pytest.mark.faults
-def test_a_process_that_is_killed_between_two_tasks_gives_its_shard_back_at_once(
-    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
-) -> None:
-    faults.at(UPLOAD, "before", "hang", passes=2 * (SHARDS - 1))
+def test_a_process_that_is_killed_between_two_tasks_gives_its_shard_back_at_once(runs: DisturbedRuns) -> None:
+    runs.faults.at(UPLOAD, "before", "hang", passes=2 * (SHARDS - 1))
     runs.lease_seconds = 300
     run_id = runs.enqueue()
 
     with runs.finalizer(), runs.worker() as worker:
-        wait_until(faults.fired, description="the last upload hangs")
+        wait_until(runs.faults.fired, description="the last upload hangs")
         wait_until(
             lambda: [one.activity for one in list_workers(runs.fleet.ledger.redis)] == ["busy"],
             description="the worker is not taken for idle, although it has no task",
@@ -68,12 +66,12 @@ def test_a_process_that_is_killed_between_two_tasks_gives_its_shard_back_at_once
         child_of(worker).kill()
         runs.wait_until_published(run_id)
 
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    runs.check_nothing_lost_nothing_twice(run_id)
     assert runs.attempts() == {1, 2}
 
 
 @pytest.mark.faults
-def test_a_worker_told_to_stop_gives_both_shards_back(slow: DisturbedRuns, undisturbed: dict[str, str]) -> None:
+def test_a_worker_told_to_stop_gives_both_shards_back(slow: DisturbedRuns) -> None:
     run_id = slow.enqueue()
 
     with worker_with_two_shards(slow, run_id, SHARDSIFT_STOP_SECONDS="4") as (worker, process):
@@ -85,39 +83,35 @@ def test_a_worker_told_to_stop_gives_both_shards_back(slow: DisturbedRuns, undis
     slow.serve_until_published(run_id)
 
     assert seconds < 10
-    slow.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    slow.check_nothing_lost_nothing_twice(run_id)
     assert slow.attempts() == {1}
 
 
 @pytest.mark.faults
-def test_an_upload_that_hangs_ends_the_process_although_the_next_shard_advances(
-    slow: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
-) -> None:
+def test_an_upload_that_hangs_ends_the_process_although_the_next_shard_advances(slow: DisturbedRuns) -> None:
     run_id = slow.enqueue()
 
     with worker_with_two_shards(slow, run_id, SHARDSIFT_STALL_SECONDS=str(STALL_SECONDS)) as (_, process):
-        rows = faults.rows_scored()
+        rows = slow.faults.rows_scored()
         wait_until(lambda: not is_alive(process), description="the process has ended")
-        advanced = faults.rows_scored() - rows
+        advanced = slow.faults.rows_scored() - rows
         slow.wait_until_published(run_id)
 
     assert advanced > 2
-    slow.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    slow.check_nothing_lost_nothing_twice(run_id)
     assert slow.attempts() == {1, 2}
 
 
 @pytest.mark.faults
-def test_a_fault_of_the_device_does_not_count_against_the_shard_that_is_stored(
-    slow: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
-) -> None:
-    faults.at(LAUNCH, "before", "device fault", passes=WINDOWS + 1)
+def test_a_fault_of_the_device_does_not_count_against_the_shard_that_is_stored(slow: DisturbedRuns) -> None:
+    slow.faults.at(LAUNCH, "before", "device fault", passes=WINDOWS + 1)
     run_id = slow.enqueue()
 
     with worker_with_two_shards(slow, run_id, SHARDSIFT_STOP_SECONDS="4") as (_, process):
         wait_until(lambda: not is_alive(process), description="the process is replaced")
         slow.wait_until_published(run_id)
 
-    slow.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    slow.check_nothing_lost_nothing_twice(run_id)
     attempts = [line["attempt"] for line in slow.manifest()]
     assert attempts == [1, 2, 1, 1, 1, 1]
 

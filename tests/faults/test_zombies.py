@@ -9,7 +9,6 @@ import pytest
 
 from shardsift.fleet.process.children import Child
 from support.disturbed_runs import ALL_ROWS, SHARD_ROWS, DisturbedRuns, child_of
-from support.injected_faults import InjectedFaults
 from support.waiting import wait_until
 
 STAGE = "shardsift.fleet.storage.folder:FolderOutput.stage"
@@ -35,14 +34,14 @@ def frozen_shard(runs: DisturbedRuns, run_id: str) -> str:
 @pytest.mark.faults
 @pytest.mark.parametrize(("place", "moment"), [(STAGE, "after"), (RECEIPT, "after"), (COMPLETE, "before")])
 def test_a_worker_that_comes_back_after_another_did_its_shard_drops_its_output_and_continues(
-    place: str, moment: str, runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
+    place: str, moment: str, runs: DisturbedRuns
 ) -> None:
     run_id = runs.enqueue()
-    sane = faults.environment
-    faults.at(place, moment, "freeze worker")
+    sane = runs.faults.environment
+    runs.faults.at(place, moment, "freeze worker")
 
     with runs.finalizer(), runs.worker("w1") as zombie:
-        wait_until(faults.fired, description="the worker is frozen")
+        wait_until(runs.faults.fired, description="the worker is frozen")
         shard = frozen_shard(runs, run_id)
         with runs.worker("w2", **sane):
             wait_until(
@@ -64,17 +63,15 @@ def test_a_worker_that_comes_back_after_another_did_its_shard_drops_its_output_a
     assert made_by[shard] == receipt.provenance.worker
     assert runs.faults.rows_scored() <= ALL_ROWS + SHARD_ROWS
     assert runs.staged_files(run_id) == []
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    runs.check_nothing_lost_nothing_twice(run_id)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("minutes", [-10, 10])
-def test_a_worker_whose_clock_is_wrong_by_ten_minutes_disturbs_no_other(
-    minutes: int, runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
-) -> None:
-    faults.use_stand_in(seconds_a_batch=0.15)
-    sane = faults.environment
-    faults.clock_offset_seconds = 60.0 * minutes
+def test_a_worker_whose_clock_is_wrong_by_ten_minutes_disturbs_no_other(minutes: int, runs: DisturbedRuns) -> None:
+    runs.faults.use_stand_in(seconds_a_batch=0.15)
+    sane = runs.faults.environment
+    runs.faults.clock_offset_seconds = 60.0 * minutes
     run_id = runs.enqueue()
 
     with runs.finalizer(**sane), runs.worker("w1"), runs.worker("w2", **sane):
@@ -87,14 +84,14 @@ def test_a_worker_whose_clock_is_wrong_by_ten_minutes_disturbs_no_other(
     assert len(wrong) == 1
     assert right == {worker for worker, _ in skews} - wrong
     assert {line["attempt"] for line in lines} == {1}
-    runs.check_each_row_scored_once(run_id, undisturbed)
+    runs.check_each_row_scored_once(run_id)
 
 
 @pytest.mark.faults
 def test_files_that_a_killed_worker_was_writing_are_removed_by_the_next_one(
-    runs: DisturbedRuns, faults: InjectedFaults, tmp_path: Path
+    runs: DisturbedRuns, tmp_path: Path
 ) -> None:
-    faults.use_stand_in(seconds_a_batch=0.3)
+    runs.faults.use_stand_in(seconds_a_batch=0.3)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     run_id = runs.enqueue()

@@ -157,4 +157,4 @@ def test_the_example_divides_a_model_and_leaves_no_rank_behind(llama: Path, tmp_
     first, *scores = done.stdout.splitlines()
     assert first.endswith("padded, tensor parallel over 2")
     assert len(scores) == 10
-    wait_until(lambda: not processes_with(faults), description="the rank is gone")
+    wait_until(lambda: not processes_with(faults.folder), description="the rank is gone")

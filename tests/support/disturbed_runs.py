@@ -1,6 +1,6 @@
 """A run with injected faults, and the checks that must pass afterwards, whatever the faults were."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,6 @@ from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import data_digests, manifest_lines
 from support.processes import BIN
-from support.small_fleet import enqueue_and_wait
 from support.waiting import wait_until
 
 SHARDS, SHARD_ROWS, WINDOW_ROWS = 6, 24, 8
@@ -35,6 +34,9 @@ class DisturbedRuns:
     shards: Path
     model: Path
     output: Path
+    undisturbed: Callable[
+        [int, str | None], dict[str, str]
+    ]  # rows of a window, and file size → files of a run without faults
     lease_seconds: float = 2.0
     scorer: str = STAND_IN
     window_rows: int = WINDOW_ROWS  # a command has no option for it
@@ -83,11 +85,6 @@ class DisturbedRuns:
                 stack.enter_context(self.worker(f"w{number + 1}"))
             yield
 
-    def undisturbed(self) -> dict[str, str]:
-        """The files of a run without faults and without processes: path → sha256."""
-        enqueue_and_wait(self.fleet.redis_url, self.plan(), self.fleet.folder)
-        return data_digests(self.output)
-
     def serve_until_published(self, run_id: str) -> None:
         with self.served():
             self.wait_until_published(run_id)
@@ -118,11 +115,11 @@ class DisturbedRuns:
     def staged_files(self, run_id: str) -> list[Path]:
         return [path for path in (self.output / ".shardsift" / run_id / "staged").rglob("*") if path.is_file()]
 
-    def check_each_row_scored_once(self, run_id: str, undisturbed: dict[str, str]) -> None:
+    def check_each_row_scored_once(self, run_id: str) -> None:
         assert self.faults.rows_scored() == ALL_ROWS
-        self.check_nothing_lost_nothing_twice(run_id, undisturbed)
+        self.check_nothing_lost_nothing_twice(run_id)
 
-    def check_nothing_lost_nothing_twice(self, run_id: str, undisturbed: dict[str, str]) -> None:
+    def check_nothing_lost_nothing_twice(self, run_id: str) -> None:
         """Check that every shard is done once, that the bytes equal an undisturbed run's, and that nothing is left open."""
         ledger = self.fleet.ledger
         counts = ledger.counts(run_id)
@@ -130,7 +127,7 @@ class DisturbedRuns:
         assert (counts.done, counts.open, counts.failed) == (counts.shards, 0, 0)
         files = [path.name for path in self.shards.iterdir()]
         assert sorted(str(line["shard"]) for line in lines) == sorted(map(without_ending, files))
-        assert data_digests(self.output) == undisturbed
+        assert data_digests(self.output) == self.undisturbed(ledger.spec(run_id).window_rows, self.target_file_size)
         assert counts.rows_in == sum(int(str(line["rows_in"])) for line in lines)
         assert ledger.redis.keys("shardsift:run:*:scores:*") == []
         assert ledger.redis.keys("shardsift:run:*:attempts:*") == []
