@@ -164,13 +164,12 @@ def test_without_a_run_status_says_so(fleet: Fleet) -> None:
     "command", [("enqueue",), ("finalizer",), ("flower",), ("verify", "nope"), ("refilter", "nope")], ids=" ".join
 )
 def test_without_a_redis_every_command_says_so(
-    command: tuple[str, ...], shards: Path, tiny_model: Path, tmp_path: Path
+    command: tuple[str, ...], machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     if command == ("enqueue",):
         command += ("--input", str(shards), "--model", str(tiny_model), "--output", "out")
-    nothing = {"REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(tmp_path / "state")}
 
-    done = call_command("producer", *command, environment=nothing, folder=tmp_path)
+    done = call_command("producer", *command, environment=machine, folder=tmp_path)
 
     assert done.returncode == 2
     assert "No Redis is named" in done.stderr

@@ -27,14 +27,7 @@ POSTS = [
     "The sum of the derivatives is the derivative of the sum. " * 9,
 ]
 
-pytestmark = pytest.mark.usefixtures("one_thread", "settings")
-
-
-@pytest.fixture
-def settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The texts are few, so nothing is compared when a model loads."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("SHARDSIFT_PARITY_ROWS", "0")
+pytestmark = pytest.mark.usefixtures("one_thread", "on_machine")
 
 
 def run(name: str, model: Path, folder: Path, texts: list[str | None]) -> list[dict[str, Any]]:

@@ -85,6 +85,7 @@ def test_the_scores_are_those_of_fasttext_in_the_order_of_the_labels(model: Path
 
 
 @pytest.mark.slow  # ten seconds of processes
+@pytest.mark.usefixtures("on_machine")
 def test_a_whole_run_with_redis_a_worker_and_a_finalizer(model: Path, tmp_path: Path) -> None:
     texts = [
         f"The value of argument {row} is\nan expression." if row % 3 else f"cheap offer {row}" for row in range(40)
@@ -92,10 +93,7 @@ def test_a_whole_run_with_redis_a_worker_and_a_finalizer(model: Path, tmp_path: 
     (tmp_path / "shards").mkdir()
     for number in range(2):
         pq.write_table(pa.table({"text": texts[20 * number :][:20]}), tmp_path / f"shards/{number}.parquet")
-    with pytest.MonkeyPatch.context() as patch, chdir(tmp_path):
-        patch.setenv("SHARDSIFT_STATE_DIR", str(tmp_path / "state"))
-        patch.delenv("REDIS_URL", raising=False)
-
+    with chdir(tmp_path):
         ended = shardsift.run(
             input="./shards/*.parquet",
             output="./good",

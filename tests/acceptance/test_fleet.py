@@ -16,17 +16,18 @@ from support.waiting import wait_until
 
 
 @pytest.fixture
-def quick_fleet(fleet: Fleet, faults: InjectedFaults) -> Fleet:
+def fleet(fleet: Fleet, faults: InjectedFaults) -> Fleet:
     """A fleet whose workers load no model. A shard of 12 rows takes them about a second."""
     faults.use_stand_in(seconds_a_batch=0.3)
     fleet.environment |= {**faults.environment, "SHARDSIFT_DTYPE": "float32"}
     return fleet
 
 
-def options(shards: Path, model: Path, output: Path, *more: str) -> tuple[str | Path, ...]:
-    """Of `enqueue`."""
-    what = ("--input", shards, "--model", model, "--scorer", STAND_IN, "--dtype", "float32")
-    return (*what, "--output", output, *more)
+@pytest.fixture
+def job(shards: Path, tiny_model: Path, tmp_path: Path) -> list[str]:
+    """The options of `enqueue`. Of two equal ones, the later counts."""
+    paths = map(str, ("--input", shards, "--model", tiny_model, "--output", tmp_path / "out"))
+    return [*paths, "--scorer", STAND_IN, "--dtype", "float32"]
 
 
 def wait_for_first_shard(fleet: Fleet, run_id: str) -> None:
@@ -34,19 +35,17 @@ def wait_for_first_shard(fleet: Fleet, run_id: str) -> None:
 
 
 def test_a_paused_run_leaves_its_worker_to_another_run_and_is_resumed(
-    quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
+    fleet: Fleet, job: list[str], tiny_model: Path, tmp_path: Path
 ) -> None:
-    fleet = quick_fleet
-    job = options(shards, tiny_model, tmp_path / "out", "--limit-rows", "48")
-    run_id = fleet.enqueue(*job)
+    run_id = fleet.enqueue(*job, "--limit-rows", "48")
 
     with fleet.finalizer(), fleet.worker(tiny_model):
         wait_for_first_shard(fleet, run_id)
         paused = fleet.call_producer("pause", run_id)
-        other = fleet.enqueue(*options(shards, tiny_model, tmp_path / "other", "--limit-rows", "12", "--keep-all"))
+        other = fleet.enqueue(*job, "--output", tmp_path / "other", "--limit-rows", "12", "--keep-all")
         fleet.wait_until_published(other, seconds=180)
         status = fleet.call_producer("status", run_id)
-        again = fleet.call_producer("enqueue", *job)
+        again = fleet.call_producer("enqueue", *job, "--limit-rows", "48")
         assert fleet.ledger.counts(run_id).running == 0
         resumed = fleet.call_producer("resume", run_id)
         fleet.wait_until_published(run_id, seconds=180)
@@ -61,10 +60,10 @@ def test_a_paused_run_leaves_its_worker_to_another_run_and_is_resumed(
 
 @pytest.mark.slow
 def test_the_best_rows_are_chosen_by_the_waiting_command_when_the_fleet_has_scored_all(
-    quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
+    fleet: Fleet, job: list[str], tiny_model: Path, tmp_path: Path
 ) -> None:
-    fleet, best = quick_fleet, tmp_path / "best"
-    job = options(shards, tiny_model, best, "--limit-rows", "36", "--keep-top", "50%", "--by", "token_count")
+    best = tmp_path / "out"
+    job += ["--limit-rows", "36", "--keep-top", "50%", "--by", "token_count"]
     now = fleet.call_producer("enqueue", *job)
 
     with fleet.finalizer(), fleet.worker(tiny_model):
@@ -93,9 +92,8 @@ def formats(*able: str) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_workers_follow_the_format_of_the_first(
-    quick_fleet: Fleet, faults: InjectedFaults, shards: Path, tiny_model: Path, tmp_path: Path
+    fleet: Fleet, faults: InjectedFaults, job: list[str], shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    fleet = quick_fleet
     faults.use_stand_in(seconds_a_batch=1)  # so that one does not do all while the other loads again
     fleet.environment |= faults.environment
     four = copy_shards(shards, tmp_path / "four", count=4)
@@ -109,7 +107,7 @@ def test_workers_follow_the_format_of_the_first(
         fleet.worker(tiny_model, name="w2", environment=formats("float32", "bfloat16")),
     ):
         wait_until(lambda: times_logged("is ready") == 2, description="both have loaded what they prefer", seconds=60)
-        run_id = fleet.enqueue(*options(four, tiny_model, tmp_path / "out", "--dtype", "auto"))
+        run_id = fleet.enqueue("--input", four, *job[2:], "--dtype", "auto")
         wait_for_first_shard(fleet, run_id)
         fleet.wait_until_published(run_id, seconds=180)
 
@@ -120,9 +118,8 @@ def test_workers_follow_the_format_of_the_first(
 
 
 @pytest.mark.slow
-def test_plain_celery_serves_too(quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path) -> None:
-    fleet = quick_fleet
-    run_id = fleet.enqueue(*options(shards, tiny_model, tmp_path / "out", "--limit-rows", "24"))
+def test_plain_celery_serves_too(fleet: Fleet, job: list[str], tiny_model: Path, tmp_path: Path) -> None:
+    run_id = fleet.enqueue(*job, "--limit-rows", "24")
     environment = {**fleet.environment, "SHARDSIFT_MODEL": str(tiny_model)}
 
     with (

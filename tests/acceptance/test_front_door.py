@@ -54,18 +54,16 @@ class TestTheCommandsThemselves:
         assert done.stdout.split() == ["enqueue"]
 
 
-def test_a_retry_of_a_run_of_this_machine_names_the_command_to_repeat(tmp_path: Path) -> None:
+def test_a_retry_of_a_run_of_this_machine_names_the_command_to_repeat(machine: dict[str, str], tmp_path: Path) -> None:
     spec, done, failed = a_spec(), a_shard("a"), a_shard("b")
-    with machine_redis(Settings(state_dir=tmp_path, redis_url=None), create=True) as settings:
+    with machine_redis(Settings(state_dir=tmp_path / "state", redis_url=None), create=True) as settings:
         ledger = Ledger.connect(settings)
         ledger.create_run(spec, [done, failed], now=0)
         ledger.complete(claimed(ledger, spec.run_id, done), a_receipt(spec.run_id, done))
         ledger.fail(claimed(ledger, spec.run_id, failed), "it is broken", "")
         ledger.redis.close()
 
-    retried = call_command(
-        "producer", "retry", spec.run_id, environment={"SHARDSIFT_STATE_DIR": str(tmp_path), "REDIS_URL": ""}
-    )
+    retried = call_command("producer", "retry", spec.run_id, environment=machine)
 
     assert retried.stderr.splitlines() == [
         f"Run {spec.run_id}: 1 shard queued again.",
@@ -200,10 +198,9 @@ def test_a_port_of_flower_that_is_taken_is_told_in_one_line(fleet: Fleet) -> Non
 
 @pytest.mark.parametrize("command", [("producer",), ("shardsift",), ("python", "-m", "shardsift")], ids=" ".join)
 def test_a_command_imports_no_module_of_the_current_folder(
-    command: tuple[str, ...], tmp_path: Path, shards: Path
+    command: tuple[str, ...], machine: dict[str, str], tmp_path: Path, shards: Path
 ) -> None:
     folder = folder_of_a_user(tmp_path, shards)
-    machine = {"HF_HUB_OFFLINE": "1", "REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(folder / "state")}
 
     done = run_command(*command, "runs", environment=machine, folder=folder)
 

@@ -45,6 +45,14 @@ def hub(request: pytest.FixtureRequest, shards: Path, tiny_model: Path, tmp_path
         yield hub
 
 
+@pytest.fixture
+def fleet(fleet: Fleet, hub: HubServer, faults: InjectedFaults, tmp_path: Path) -> Fleet:
+    """A fleet with a token of the Hub, whose workers load no model."""
+    del fleet.environment["HF_HUB_OFFLINE"]
+    fleet.environment |= faults.environment | hub.client_env(tmp_path / "home", hub.token("me", write=True))
+    return fleet
+
+
 def options(fleet: Fleet) -> tuple[str, ...]:
     """Of the run, for `enqueue`."""
     scorer = fleet.environment.get("SHARDSIFT_SCORER", "sequence-classifier")
@@ -52,11 +60,10 @@ def options(fleet: Fleet) -> tuple[str, ...]:
 
 
 def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
-    hub: HubServer, fleet: Fleet, faults: InjectedFaults, tmp_path: Path
+    hub: HubServer, fleet: Fleet, tmp_path: Path
 ) -> None:
-    fleet.environment.pop("HF_HUB_OFFLINE")
-    if not hub.xet:
-        fleet.environment |= faults.environment
+    if hub.xet:
+        del fleet.environment["SHARDSIFT_SCORER"]
     as_worker = hub.client_env(tmp_path / "worker-home", hub.token("worker", write=True))
     as_finalizer = hub.client_env(tmp_path / "finalizer-home", hub.token("finalizer", write=True))
     as_producer = hub.client_env(tmp_path / "producer-home", hub.token("producer", write=True))
@@ -105,11 +112,7 @@ HfApi().sync_bucket(sys.argv[1], "hf://buckets/me/in")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hub", ["xet"], indirect=True)
-def test_buckets_are_read_and_written_and_hold_the_receipts(
-    hub: HubServer, fleet: Fleet, faults: InjectedFaults, tmp_path: Path
-) -> None:
-    fleet.environment.pop("HF_HUB_OFFLINE")
-    fleet.environment |= faults.environment | hub.client_env(tmp_path / "home", hub.token("me", write=True))
+def test_buckets_are_read_and_written_and_hold_the_receipts(hub: HubServer, fleet: Fleet, tmp_path: Path) -> None:
     filled = run_command("python", "-c", FILL, tmp_path / "crawl/data" / CRAWL, environment=fleet.environment)
     assert filled.returncode == 0, filled.stderr
     source, output = "hf://buckets/me/in", "hf://buckets/me/out/kept"
@@ -132,11 +135,7 @@ def test_buckets_are_read_and_written_and_hold_the_receipts(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hub", ["lfs"], indirect=True)
-def test_another_filter_replaces_a_dataset_and_sends_none_of_its_scores(
-    hub: HubServer, fleet: Fleet, faults: InjectedFaults, tmp_path: Path
-) -> None:
-    fleet.environment.pop("HF_HUB_OFFLINE")
-    fleet.environment |= faults.environment | hub.client_env(tmp_path / "home", hub.token("me", write=True))
+def test_another_filter_replaces_a_dataset_and_sends_none_of_its_scores(hub: HubServer, fleet: Fleet) -> None:
     run_id = fleet.producer("enqueue", *options(fleet)).stdout.strip()
     with fleet.finalizer(), fleet.worker(MODEL):
         fleet.wait_until_published(run_id, seconds=180)
@@ -152,19 +151,14 @@ def test_another_filter_replaces_a_dataset_and_sends_none_of_its_scores(
     assert "Start one" not in replaced.stderr  # no worker runs, and none is needed
     assert f"Sent {data:,} of {whole:,} bytes." in replaced.stderr
     assert len(sent) == SHARDS + 2  # the data of the shards, the file that they are merged into, and the manifest
-    now = hub.files(OUTPUT)
-    assert {path: now[path] for path in files if path.startswith(KINDS)} == {
-        path: files[path] for path in files if path.startswith(KINDS)
-    }
+    assert hub.files(OUTPUT).items() >= {(path, size) for path, size in files.items() if path.startswith(KINDS)}
 
 
 @pytest.mark.slow  # the shard that was refused waits for a minute
 @pytest.mark.parametrize("hub", ["lfs"], indirect=True)
 def test_a_worker_whose_token_may_not_write_leaves_the_run_to_others(
-    hub: HubServer, fleet: Fleet, faults: InjectedFaults, tmp_path: Path
+    hub: HubServer, fleet: Fleet, tmp_path: Path
 ) -> None:
-    fleet.environment.pop("HF_HUB_OFFLINE")
-    fleet.environment |= faults.environment | hub.client_env(tmp_path / "home", hub.token("me", write=True))
     run_id = fleet.producer("enqueue", *options(fleet)).stdout.strip()
     reader = hub.client_env(tmp_path / "reader-home", hub.token("reader", write=False))
 

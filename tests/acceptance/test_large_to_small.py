@@ -35,13 +35,13 @@ def hub() -> Iterator[HubServer]:
 
 
 @pytest.mark.slow  # it starts two runs, each with Redis, a worker and a finalizer
-def test_the_example_goes_from_texts_to_a_classifier_that_scores(hub: HubServer, tmp_path: Path) -> None:
+def test_the_example_goes_from_texts_to_a_classifier_that_scores(
+    hub: HubServer, machine: dict[str, str], tmp_path: Path
+) -> None:
     environment = {
         **hub.client_env(tmp_path / "home", hub.token("ada")),
+        **machine,
         "HF_HUB_OFFLINE": "0",
-        "REDIS_URL": "",
-        "SHARDSIFT_STATE_DIR": str(tmp_path / "state"),
-        "SHARDSIFT_PARITY_ROWS": "0",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
     bodies = real_texts(TEXTS)  # so different that a random model does not give them all one label

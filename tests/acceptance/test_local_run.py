@@ -3,13 +3,11 @@
 Tests that do not depend on the model use the stand-in scorer, because torch takes seconds to load.
 """
 
-import os
 import shutil
 import signal
-import subprocess
 from pathlib import Path
+from typing import Any
 
-import psutil
 import pytest
 
 from shardsift.fleet.ledger import Ledger
@@ -20,21 +18,11 @@ from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.status import run_status
 from support.injected_faults import STAND_IN, InjectedFaults
+from support.leftovers import processes_with
 from support.outputs import data_digests, published_rows
-from support.processes import BIN, run_command
+from support.processes import run_command, started
 from support.small_fleet import enqueue_and_wait
 from support.waiting import wait_until
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> dict[str, str]:
-    """A machine without REDIS_URL, with its own state folder."""
-    return {
-        "SHARDSIFT_STATE_DIR": str(tmp_path / "state"),
-        "SHARDSIFT_PARITY_ROWS": "0",  # saves seconds per start; the gate has its own tests
-        "HF_HUB_OFFLINE": "1",
-        "REDIS_URL": "",
-    }
 
 
 @pytest.fixture
@@ -59,28 +47,15 @@ def undisturbed(shards: Path, tiny_model: Path, tmp_path_factory: pytest.TempPat
     return data_digests(folder / "out")
 
 
-def run_job(
-    machine: dict[str, str], shards: Path, model: Path | str, output: Path, *more: str, folder: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    arguments = ("--input", shards, "--model", model, "--output", output, "--dtype", "float32", *more)
-    arguments += ("--scorer", machine.get("SHARDSIFT_SCORER", "sequence-classifier"))
-    return run_command("producer", "run", *arguments, environment=machine, folder=folder)
-
-
-def processes_of(machine: dict[str, str]) -> list[psutil.Process]:
-    """Every process that was started for this machine's state folder."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("SHARDSIFT_STATE_DIR") == machine["SHARDSIFT_STATE_DIR"]:
-                found.append(process)
-        except (psutil.Error, OSError):
-            continue
-    return found
+@pytest.fixture
+def job(shards: Path, tiny_model: Path, tmp_path: Path) -> list[str]:
+    """The command, by the stand-in scorer."""
+    paths = map(str, ("--input", shards, "--model", tiny_model, "--output", tmp_path / "out"))
+    return ["producer", "run", *paths, "--dtype", "float32", "--scorer", STAND_IN]
 
 
 def test_a_run_beside_another_fleet_of_celery_is_the_same(
-    shards: Path, tiny_model: Path, tmp_path: Path, quick_machine: dict[str, str], undisturbed: dict[str, str]
+    job: list[str], quick_machine: dict[str, str], undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "celeryconfig.py").write_text("raise SystemExit('the configuration of others')")
     others = {
@@ -94,7 +69,7 @@ def test_a_run_beside_another_fleet_of_celery_is_the_same(
         "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "none"),
     }
 
-    done = run_job(quick_machine | others, shards, tiny_model, tmp_path / "out", folder=tmp_path)
+    done = run_command(*job, environment=quick_machine | others, folder=tmp_path)
 
     assert done.returncode == 0, done.stderr
     assert data_digests(tmp_path / "out") == undisturbed
@@ -102,70 +77,54 @@ def test_a_run_beside_another_fleet_of_celery_is_the_same(
 
 @pytest.mark.slow
 def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
-    quick_machine: dict[str, str],
-    undisturbed: dict[str, str],
-    faults: InjectedFaults,
-    shards: Path,
-    tiny_model: Path,
-    tmp_path: Path,
+    job: list[str], quick_machine: dict[str, str], undisturbed: dict[str, str], faults: InjectedFaults, tmp_path: Path
 ) -> None:
-    machine = quick_machine
     faults.use_stand_in(seconds_a_batch=1)  # so that the run continues for ten more seconds
-    slow = {**os.environ, **machine, **faults.environment}
-    command = [str(BIN / "producer"), "run", "--input", str(shards), "--model", str(tiny_model)]
-    command += ["--output", str(tmp_path / "out"), "--dtype", "float32", "--workers", "2", "--scorer", STAND_IN]
+    job += ["--workers", "2"]
 
-    stopped = subprocess.Popen(
-        command,
-        env=slow,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    staged = tmp_path / "out/.shardsift"
-    wait_until(lambda: any(staged.rglob("receipts/*/*.json")), description="a first shard is done", seconds=120)
-    stopped.send_signal(signal.SIGINT)
-    _, said = stopped.communicate(timeout=60)
+    with started(*job, environment=quick_machine | faults.environment, log=tmp_path / "log") as stopped:
+        receipts = tmp_path / "out/.shardsift"
+        wait_until(lambda: any(receipts.rglob("receipts/*/*.json")), description="a first shard is done", seconds=120)
+        stopped.send_signal(signal.SIGINT)
+        stopped.wait(timeout=60)
+        wait_until_gone(tmp_path)
 
-    wait_until(lambda: not processes_of(machine), description="every process of the run has ended", seconds=60)
     assert stopped.returncode == 130
-    assert b"Run the same command again to resume" in said
+    assert "Run the same command again to resume" in (tmp_path / "log").read_text()
     assert not (tmp_path / "out/manifest.parquet").exists()
-    again = run_job(machine, shards, tiny_model, tmp_path / "out", "--workers", "2")
+    again = run_command(*job, environment=quick_machine)
     assert again.returncode == 0, again.stderr
     assert data_digests(tmp_path / "out") == undisturbed
 
 
+def wait_until_gone(folder: Path) -> None:
+    """Wait until every process of the run has ended."""
+    wait_until(lambda: not processes_with(folder / "state"), description="all processes have ended", seconds=60)
+
+
 @pytest.mark.slow
 def test_the_best_rows_of_scores_that_were_published_without_a_failed_shard_are_published_without_it_too(
-    quick_machine: dict[str, str], faults: InjectedFaults, shards: Path, tiny_model: Path, tmp_path: Path
+    job: list[str], quick_machine: dict[str, str], faults: InjectedFaults, tmp_path: Path
 ) -> None:
     place = "shardsift.worker.service.attempt:Attempt._score_and_record"
     faults.at(place, "before", "runtime error", program="__main__.py")
-    machine, best = quick_machine | faults.environment | {"SHARDSIFT_MAX_ATTEMPTS": "1"}, tmp_path / "best"
-    job = ("--input", shards, "--model", tiny_model, "--output", best, "--keep-top", "30%", "--scorer", STAND_IN)
+    machine = quick_machine | faults.environment | {"SHARDSIFT_MAX_ATTEMPTS": "1"}
 
-    failed = run_command("producer", "run", *job, environment=machine)
+    failed = run_command(*job, "--keep-top", "30%", environment=machine)
     published = run_command("producer", "finalize", environment=machine)
-    done = run_command("producer", "run", *job, environment=machine)
+    done = run_command(*job, "--keep-top", "30%", environment=machine)
 
     assert (failed.returncode, published.returncode, done.returncode) == (1, 1, 1), done.stderr
     assert "published without its failed shards" in done.stdout
-    assert published_rows(best).num_rows == pytest.approx(0.3 * (96 - 12), abs=3)
+    assert published_rows(tmp_path / "out").num_rows == pytest.approx(0.3 * (96 - 12), abs=3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [None, "30%"])
 def test_a_run_that_is_published_while_it_is_stopped_is_told_as_published_unless_it_was_the_first_of_two(
-    quick_machine: dict[str, str],
-    shards: Path,
-    tiny_model: Path,
-    tmp_path: Path,
-    faults: InjectedFaults,
-    monkeypatch: pytest.MonkeyPatch,
-    share: str | None,
+    quick_machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path, monkeypatch: Any, share: str | None
 ) -> None:
-    faults.use_stand_in()
-    for name, value in (quick_machine | faults.environment).items():
+    for name, value in quick_machine.items():
         monkeypatch.setenv(name, value)
     options = RunOptions(
         input_uris=(str(shards),),
@@ -194,12 +153,13 @@ def test_a_run_that_is_published_while_it_is_stopped_is_told_as_published_unless
 def test_a_model_that_does_not_load_ends_the_run_with_the_reason(
     machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    headless = tmp_path / "headless"
-    shutil.copytree(tiny_model, headless)
+    headless = Path(shutil.copytree(tiny_model, tmp_path / "headless"))
     (headless / "model.safetensors").write_bytes(b"nothing")
 
-    done = run_job(machine, shards, headless, tmp_path / "out")
+    done = run_command(
+        "producer", "run", "--input", shards, "--model", headless, "--output", tmp_path / "out", environment=machine
+    )
 
     assert done.returncode == 2
     assert "does not load as a sequence classifier" in done.stderr
-    wait_until(lambda: not processes_of(machine), description="every process of the run has ended")
+    wait_until_gone(tmp_path)

@@ -17,6 +17,7 @@ ended.word
 """
 
 
+@pytest.mark.usefixtures("on_machine")
 @pytest.mark.parametrize(
     "before",
     [
@@ -25,11 +26,9 @@ ended.word
     ],
 )
 def test_a_run_in_a_notebook_shows_its_progress_and_ends(
-    before: str, shards: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    before: str, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     copy_shards(shards, tmp_path / "shards", count=2)
-    for name, value in (("SHARDSIFT_STATE_DIR", str(tmp_path / "state")), ("HF_HUB_OFFLINE", "1"), ("REDIS_URL", "")):
-        monkeypatch.setenv(name, value)
 
     messages = outputs_of([before, RUN.format(model=str(tiny_model))], folder=tmp_path)
 

@@ -54,10 +54,9 @@ with embedded_redis(Path(sys.argv[1])) as url:
     return run_command("python", "-c", script, folder / "data", environment={"PYTHONUTF8": "0", **environment})
 
 
-def test_a_working_folder_that_was_deleted_is_told(tmp_path: Path) -> None:
+def test_a_working_folder_that_was_deleted_is_told(machine: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     script = f"cd '{tmp_path}/gone' && rmdir '{tmp_path}/gone' && exec '{BIN}/producer' run --input x --model me/none --output o"
-    machine = {"SHARDSIFT_STATE_DIR": str(tmp_path / "state"), "HF_HUB_OFFLINE": "1", "REDIS_URL": ""}
 
     done = subprocess.run(["sh", "-c", script], env=os.environ | machine, capture_output=True, text=True, check=False)
 

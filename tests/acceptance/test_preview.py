@@ -4,27 +4,25 @@ import json
 import signal
 from pathlib import Path
 
-import psutil
 import pyarrow.parquet as pq
 import pytest
 
 import shardsift
 from shardsift.fleet.storage.scratch import remove_abandoned
+from support.leftovers import processes_with
 from support.line_files import write_as_lines
 from support.processes import run_command, started
 from support.waiting import wait_until
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> dict[str, str]:
+def machine(machine: dict[str, str], tmp_path: Path) -> dict[str, str]:
     """A machine of a fleet whose Redis does not answer: a preview has its own."""
     (tmp_path / "password").write_text("secret")
     (tmp_path / "scratch").mkdir()
     return {
-        "SHARDSIFT_STATE_DIR": str(tmp_path / "state"),
+        **machine,
         "SHARDSIFT_SCRATCH_DIR": str(tmp_path / "scratch"),
-        "SHARDSIFT_PARITY_ROWS": "0",
-        "HF_HUB_OFFLINE": "1",
         "REDIS_URL": "redis://127.0.0.1:1/0",
         "REDIS_PASSWORD_FILE": str(tmp_path / "password"),
     }
@@ -103,21 +101,10 @@ def test_a_killed_preview_leaves_no_process_and_its_folder_to_the_next(
         )
         preview.send_signal(signal.SIGKILL)
         preview.wait()
-    wait_until(lambda: not processes_in(scratch), description="every process has ended", seconds=60)
+    wait_until(lambda: not processes_with(scratch), description="every process has ended", seconds=60)
     remove_abandoned(scratch)
 
     assert left_behind(tmp_path) == []
-
-
-def processes_in(scratch: Path) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if str(scratch) in process.environ().get("SHARDSIFT_SCRATCH_DIR", ""):
-                found.append(process)
-        except (psutil.Error, OSError):
-            continue
-    return found
 
 
 def scores_of(shards: Path, model: Path) -> tuple[list[float], list[str]]:

@@ -47,13 +47,9 @@ def pages(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_run_by_name_publishes_the_scores_of_the_card(
-    hub: HubServer, repository: Path, pages: Path, tmp_path: Path
+    hub: HubServer, repository: Path, pages: Path, machine: dict[str, str], tmp_path: Path
 ) -> None:
-    machine = {
-        **hub.client_env(tmp_path / "home"),
-        "SHARDSIFT_STATE_DIR": str(tmp_path / "state"),
-        "REDIS_URL": "",
-    }
+    machine = {**hub.client_env(tmp_path / "home"), **machine, "HF_HUB_OFFLINE": "0"}
     output = tmp_path / "out"
 
     arguments = ("--input", pages, "--output", output, "--model", MODEL, "--keep-all", "--dtype", "float32")

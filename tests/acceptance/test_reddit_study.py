@@ -84,13 +84,8 @@ def test_posts_are_collected_without_subreddits_that_reddit_refuses(
 
 
 @pytest.mark.slow
-def test_the_study_labels_what_reddit_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings = {"SHARDSIFT_STATE_DIR": str(tmp_path / "state"), "SHARDSIFT_PARITY_ROWS": "0", "HF_HUB_OFFLINE": "1"}
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("REDIS_URL", raising=False)
+@pytest.mark.usefixtures("on_machine")
+def test_the_study_labels_what_reddit_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, study = nli_classifier(tmp_path / "nli", "BERT"), tmp_path / "study"
 
     assert call_script(EXAMPLE, "technology", study, model) == 0

@@ -17,12 +17,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples/training"
 ROWS = 65  # of which 52 are learned from: the last step of an epoch has two batches of 8 rows and one of 4
 
-pytestmark = pytest.mark.usefixtures("one_thread", "offline")
-
-
-@pytest.fixture
-def offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+pytestmark = pytest.mark.usefixtures("one_thread", "on_machine")
 
 
 @pytest.fixture(scope="module")
