@@ -66,9 +66,7 @@ def cpu_seconds_of_children() -> float:
 
 
 @pytest.mark.slow
-def test_the_producer_commands_work_without_torch(
-    light_python: Path, fleet: Fleet, shards: Path, tiny_model: Path
-) -> None:
+def test_producer_commands_work_without_torch(light_python: Path, fleet: Fleet, shards: Path, tiny_model: Path) -> None:
     options = ("--input", shards, "--model", tiny_model, "--output", fleet.folder / "out")
 
     planned = light(light_python, "enqueue", *options, "--dry-run", "--json", environment=fleet.environment)

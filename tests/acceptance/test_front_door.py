@@ -108,9 +108,7 @@ class TestACrawlWithoutAnOutput:
         assert [request.path for request in hub.requests].count("/api/whoami-v2") == 2  # once per command
 
     @pytest.mark.slow
-    def test_a_crawl_is_published_to_a_public_dataset_if_asked_for_by_the_same_run(
-        self, hub: HubServer, fleet: Fleet
-    ) -> None:
+    def test_the_same_run_is_published_to_a_public_dataset_if_asked_for(self, hub: HubServer, fleet: Fleet) -> None:
         fleet.environment["HF_TOKEN"] = hub.token("bob")
 
         public = fleet.producer(*self.COMMAND, "--public")

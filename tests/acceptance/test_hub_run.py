@@ -59,9 +59,7 @@ def options(fleet: Fleet) -> tuple[str, ...]:
     return ("--crawl", CRAWL, "--scorer", scorer, "--min-score", "3", "--output", f"hf://datasets/{OUTPUT}")
 
 
-def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
-    hub: HubServer, fleet: Fleet, tmp_path: Path
-) -> None:
+def test_workers_upload_the_data_and_the_finalizer_commits_once(hub: HubServer, fleet: Fleet, tmp_path: Path) -> None:
     if hub.xet:
         del fleet.environment["SHARDSIFT_SCORER"]
     as_worker = hub.client_env(tmp_path / "worker-home", hub.token("worker", write=True))
@@ -156,9 +154,7 @@ def test_another_filter_replaces_a_dataset_and_sends_none_of_its_scores(hub: Hub
 
 @pytest.mark.slow  # the shard that was refused waits for a minute
 @pytest.mark.parametrize("hub", ["lfs"], indirect=True)
-def test_a_worker_whose_token_may_not_write_leaves_the_run_to_others(
-    hub: HubServer, fleet: Fleet, tmp_path: Path
-) -> None:
+def test_a_worker_whose_token_only_reads_leaves_the_run_to_others(hub: HubServer, fleet: Fleet, tmp_path: Path) -> None:
     run_id = fleet.producer("enqueue", *options(fleet)).stdout.strip()
     reader = hub.client_env(tmp_path / "reader-home", hub.token("reader", write=False))
 

@@ -35,9 +35,7 @@ def hub() -> Iterator[HubServer]:
 
 
 @pytest.mark.slow  # it starts two runs, each with Redis, a worker and a finalizer
-def test_the_example_goes_from_texts_to_a_classifier_that_scores(
-    hub: HubServer, machine: dict[str, str], tmp_path: Path
-) -> None:
+def test_the_example_makes_a_classifier_that_scores(hub: HubServer, machine: dict[str, str], tmp_path: Path) -> None:
     environment = {
         **hub.client_env(tmp_path / "home", hub.token("ada")),
         **machine,

@@ -159,9 +159,7 @@ def test_a_machine_of_a_named_model_leaves_other_runs_alone_and_takes_any_dtype(
 
 
 @pytest.mark.faults
-def test_after_a_spot_notice_a_machine_takes_no_shard_of_any_run(
-    machine_fleet: Fleet, enqueue: Callable[..., str]
-) -> None:
+def test_after_a_spot_notice_a_machine_takes_no_other_shard(machine_fleet: Fleet, enqueue: Callable[..., str]) -> None:
     first = enqueue("first")
 
     with serving("aws") as cloud:

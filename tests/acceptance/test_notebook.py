@@ -25,9 +25,7 @@ ended.word
         pytest.param("import ipywidgets", id="with ipywidgets", marks=pytest.mark.slow),
     ],
 )
-def test_a_run_in_a_notebook_shows_its_progress_and_ends(
-    before: str, shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
+def test_a_run_in_a_notebook_shows_its_progress(before: str, shards: Path, tiny_model: Path, tmp_path: Path) -> None:
     copy_shards(shards, tmp_path / "shards", count=2)
 
     messages = outputs_of([before, RUN.format(model=str(tiny_model))], folder=tmp_path)

@@ -69,9 +69,7 @@ def reddit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def test_posts_are_collected_without_subreddits_that_reddit_refuses(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_posts_are_collected_except_of_refused_subreddits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLE))["collect"](["technology", "secret"], tmp_path / "posts.jsonl")
 
     posts = [json.loads(line) for line in (tmp_path / "posts.jsonl").read_text().splitlines()]

@@ -53,9 +53,7 @@ def rows(folder: Path) -> pd.DataFrame:
     return rows.set_index(["shard", "row"])
 
 
-def test_the_commands_of_the_page_publish_at_the_chosen_threshold_and_draw_more_rows(
-    folder: Path, rows: pd.DataFrame
-) -> None:
+def test_the_commands_of_the_page_publish_at_the_threshold_and_draw_more_rows(folder: Path, rows: pd.DataFrame) -> None:
     assert len(pd.read_parquet(folder / "kept-2.5/data")) == (rows["score"] >= 2.5).sum()
     sheet = read_labels(folder / "more.csv")
     assert len(sheet.table) == 300

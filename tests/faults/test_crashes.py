@@ -70,9 +70,7 @@ def test_a_shard_that_kills_three_processes_is_failed_with_the_reason_and_the_ot
 
 @pytest.mark.faults
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_killed_process_loses_at_most_a_window_and_its_shard_continues_within_five_seconds(
-    number: signal.Signals, runs: DisturbedRuns
-) -> None:
+def test_a_killed_process_costs_at_most_a_window_and_five_seconds(number: signal.Signals, runs: DisturbedRuns) -> None:
     runs.faults.use_stand_in(rows_a_batch=4, seconds_a_batch=0.1)
     runs.lease_seconds = 30  # so that it is not the lease that frees it
     run_id = runs.enqueue()

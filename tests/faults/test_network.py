@@ -43,12 +43,7 @@ def faults(faults: InjectedFaults) -> InjectedFaults:
     ],
 )
 def test_a_redis_that_does_not_answer_leaves_the_device_at_work(
-    runs: DisturbedRuns,
-    way: tuple[Proxy, str],
-    server: RedisServer,
-    tmp_path: Path,
-    trouble: str,
-    seconds: int,
+    runs: DisturbedRuns, way: tuple[Proxy, str], server: RedisServer, tmp_path: Path, trouble: str, seconds: int
 ) -> None:
     proxy, url = way
     runs.shards = tmp_path / "one"

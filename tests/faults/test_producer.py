@@ -64,9 +64,7 @@ def test_a_producer_may_die_between_any_two_effects_of_enqueue(place: str, momen
 
 @pytest.mark.faults
 @pytest.mark.parametrize("fault", ["kill", "freeze"])
-def test_done_shards_are_not_scored_again_if_the_producer_that_restores_them_dies_or_is_slow(
-    fault: str, runs: DisturbedRuns
-) -> None:
+def test_no_done_shard_is_scored_again_if_a_restoring_producer_dies_or_stalls(fault: str, runs: DisturbedRuns) -> None:
     sane = runs.faults.environment
     run_id = run_id_of(enqueue(runs))
     with runs.worker(**sane):

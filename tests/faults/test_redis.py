@@ -33,9 +33,7 @@ def meets_trouble(runs: DisturbedRuns, name: str) -> bool:
 
 
 @pytest.mark.faults
-def test_a_worker_told_to_leave_while_redis_is_away_gives_its_shard_back_as_soon_as_it_answers(
-    runs: DisturbedRuns, server: RedisServer
-) -> None:
+def test_a_worker_stopped_while_redis_is_away_gives_its_shard_back(runs: DisturbedRuns, server: RedisServer) -> None:
     runs.lease_seconds = 300
     run_id = runs.enqueue()
 
@@ -87,9 +85,7 @@ def test_a_redis_that_refuses_writes_for_a_while_costs_no_row_and_no_worker(
 
 @pytest.mark.faults
 @pytest.mark.parametrize("redis_is_lost", [False, True])
-def test_scores_without_room_in_redis_are_stored_with_the_output_and_save_a_killed_workers_work(
-    runs: DisturbedRuns, redis_is_lost: bool
-) -> None:
+def test_scores_without_room_in_redis_are_stored_with_the_output(runs: DisturbedRuns, redis_is_lost: bool) -> None:
     run_id = runs.enqueue()
     checkpoints = runs.output / ".shardsift" / run_id / "checkpoints"
 

@@ -52,9 +52,7 @@ def client_of(server: RedisServer, user: tuple[str, str]) -> redis.Redis:
     "lacking",
     ["-evalsha", "-hset", "-brpop", "resetkeys ~shardsift:* ~unacked* ~_kombu.binding* ~*.pidbox*", "wrong type"],
 )
-def test_a_worker_that_redis_refuses_names_its_queue_or_the_right_and_waits(
-    lacking: str, runs: DisturbedRuns, tmp_path: Path
-) -> None:
+def test_a_worker_that_redis_refuses_says_why_and_waits(lacking: str, runs: DisturbedRuns, tmp_path: Path) -> None:
     rights = next(line.split()[1:] for line in USERS.read_text().splitlines() if WORKER[0] in line)
     with redis_server(tmp_path / "redis") as server, proxied(server.socket) as (_, address):
         runs = replace(runs, fleet=moved(runs.fleet, server.url))

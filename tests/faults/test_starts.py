@@ -41,9 +41,7 @@ def held_messages(runs: DisturbedRuns) -> int:
     "step",
     [pytest.param(step, marks=() if step == CHILD_LOADS else pytest.mark.faults, id="-".join(step)) for step in STEPS],
 )
-def test_a_worker_stopped_at_any_step_of_its_start_exits_in_time_with_its_child(
-    step: tuple[str, str], runs: DisturbedRuns
-) -> None:
+def test_a_worker_stopped_at_any_step_of_its_start_ends_in_time(step: tuple[str, str], runs: DisturbedRuns) -> None:
     of_child = ("shardsift.worker.service.child", "shardsift.worker.service.ipc")
     runs.faults.use_stand_in(load_seconds=3 if step[0].startswith(of_child) else 60)
     runs.faults.at(*step, "terminate worker")

@@ -108,9 +108,7 @@ def test_a_worker_whose_supervisor_is_killed_finishes_its_batch(runs: DisturbedR
 
 
 @pytest.mark.faults
-def test_after_a_spot_notice_a_worker_gives_its_shard_back_takes_no_other_and_keeps_running(
-    runs: DisturbedRuns,
-) -> None:
+def test_after_a_spot_notice_a_worker_gives_its_shard_back_takes_no_other_and_stays_up(runs: DisturbedRuns) -> None:
     """If the worker exited, its supervisor would restart it, and it would take a shard each time."""
     runs.faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.2)
     run_id = runs.enqueue()
@@ -140,9 +138,7 @@ def test_after_a_spot_notice_a_worker_gives_its_shard_back_takes_no_other_and_ke
     [(LAUNCH, "hang"), ("shardsift.fleet.storage.folder:FolderOutput.stage", "hang"), (LAUNCH, "hang locked")],
     ids=["in a batch", "in an upload", "deaf to signals"],
 )
-def test_a_worker_that_hangs_is_ended_in_time_and_its_shard_given_back(
-    place: str, fault: str, runs: DisturbedRuns
-) -> None:
+def test_a_hung_worker_is_ended_in_time_and_its_shard_given_back(place: str, fault: str, runs: DisturbedRuns) -> None:
     runs.faults.at(place, "before", fault)
     run_id = runs.enqueue()
 

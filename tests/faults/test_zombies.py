@@ -88,9 +88,7 @@ def test_a_worker_whose_clock_is_wrong_by_ten_minutes_disturbs_no_other(minutes:
 
 
 @pytest.mark.faults
-def test_files_that_a_killed_worker_was_writing_are_removed_by_the_next_one(
-    runs: DisturbedRuns, tmp_path: Path
-) -> None:
+def test_files_that_a_killed_worker_was_writing_are_removed_by_the_next(runs: DisturbedRuns, tmp_path: Path) -> None:
     runs.faults.use_stand_in(seconds_a_batch=0.3)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
