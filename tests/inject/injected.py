@@ -121,10 +121,6 @@ def _raise_permission_error() -> None:
     raise PermissionError(13, "Permission denied", "model.safetensors")
 
 
-def _raise_disk_full() -> None:
-    raise OSError(28, "No space left on device")
-
-
 def _raise_device_fault() -> None:
     from shardsift.worker.scoring import DeviceFault
 
@@ -182,7 +178,6 @@ ACTIONS: dict[str, Action] = {
     "hang locked": _hang_with_the_interpreter_locked,
     "memory error": _raise_memory_error,
     "permission error": _raise_permission_error,
-    "disk full": _raise_disk_full,
     "device fault": _raise_device_fault,
     "device lost": _lose_device,
     "runtime error": _raise_runtime_error,

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -73,10 +72,6 @@ class RedisServer:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-
-    def lose_data(self) -> None:
-        """Delete its data while it does not run."""
-        shutil.rmtree(self.data)
 
     def freeze(self) -> None:
         """It accepts connections, but answers no request."""
