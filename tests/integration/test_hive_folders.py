@@ -1,5 +1,6 @@
 """What the names of files, folders and classes say is true of the rows. Names of folders can be read as columns."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import pytest
 from stand_in import StandInScorer
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.ledger import Ledger
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.verify.verify import verify
 from support.line_files import write_csv, write_json_lines
@@ -43,9 +43,8 @@ def write_folders(folder: Path, names: tuple[str, ...], *, ending: str = ".parqu
 
 
 @pytest.fixture
-def runs(ledger: Ledger, tiny_model: Path, tmp_path: Path) -> Runs:
-    scorer = StandInScorer("cpu", tmp_path / "work.log", rows_a_batch=4, seconds_a_batch=0)
-    return Runs(ledger=ledger, scorer=scorer, models=(str(tiny_model),), folder=tmp_path)
+def runs(runs: Runs, tmp_path: Path) -> Runs:
+    return replace(runs, scorer=StandInScorer("cpu", tmp_path / "work.log", rows_a_batch=4, seconds_a_batch=0))
 
 
 def published(runs: Runs, source: Path, **options: Any) -> Path:

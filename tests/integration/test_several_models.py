@@ -16,7 +16,6 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Bert
 
 import shardsift
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.spec import disclosed_spec
 from shardsift.fleet.scorers.sequence_classifier import resolve_classifier
@@ -55,12 +54,10 @@ def scorers(models: dict[str, Path]) -> dict[str, SequenceClassifier]:
 
 
 @pytest.fixture
-def several_runs(
-    ledger: Ledger, models: dict[str, Path], scorers: dict[str, SequenceClassifier], tmp_path: Path
-) -> Runs:
+def several_runs(runs: Runs, models: dict[str, Path], scorers: dict[str, SequenceClassifier]) -> Runs:
     """Runs by three models."""
     named = tuple(f"{name}={model}" for name, model in models.items())
-    return Runs(ledger=ledger, scorer=list(scorers.values()), models=named, folder=tmp_path)
+    return replace(runs, scorer=list(scorers.values()), models=named)
 
 
 class TestARun:

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardsift.worker.scoring.load import load_classifier
 from support.labelled_runs import ROWS, SHARDS, THRESHOLD, LabelledRun, write
 from support.models import tiny_classifier
 from support.small_run import Runs
@@ -185,9 +183,7 @@ def test_labels_of_a_simple_sample_need_no_weights(run: LabelledRun, tmp_path: P
 
 
 def test_the_labels_of_another_run_are_refused(run: LabelledRun, runs: Runs, labels: Path, tmp_path: Path) -> None:
-    other = tiny_classifier(tmp_path / "other", seed=1)
-    scorer = load_classifier(str(other), "float32", parity_rows=0, threads=1)
-    by_other = replace(runs, models=(str(other),), scorer=scorer).publish(run.source, "by-other")
+    by_other = runs.by(tiny_classifier(tmp_path / "other", seed=1)).publish(run.source, "by-other")
     table = pq.read_table(run.source / "000_00000.parquet")
     (tmp_path / "in").mkdir()
     pq.write_table(table, tmp_path / "in/other.parquet")

@@ -17,7 +17,6 @@ from shardsift.producer.evidence.rows_to_label import rows_to_label
 from shardsift.producer.evidence.sheet import read_labels
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.scores.scored_run import ScoredRun, scored_run
-from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.labelled_runs import ROWS, SHARDS, THRESHOLD, LabelledRun
 from support.line_files import write_csv, write_json_lines
@@ -178,11 +177,9 @@ def test_without_a_threshold_rows_are_drawn_around_the_edge_of_the_best_tenth(
 
 
 def test_of_several_models_the_one_in_the_filter_is_sampled_or_the_one_that_is_named(
-    runs: Runs, tiny_model: Path, scorer: SequenceClassifier, run: LabelledRun, tmp_path: Path
+    runs: Runs, tiny_model: Path, run: LabelledRun, tmp_path: Path
 ) -> None:
-    other = tiny_classifier(tmp_path / "other", seed=1)
-    scorers = [scorer, load_classifier(str(other), "float32", parity_rows=0, threads=1)]
-    several = replace(runs, models=(f"edu={tiny_model}", f"tox={other}"), scorer=scorers)
+    several = runs.by(edu=tiny_model, tox=tiny_classifier(tmp_path / "other", seed=1))
     output = several.publish(run.source)
     edu, tox = (round(pd.read_parquet(output / "scores")[f"{name}_score"].median(), 3) for name in ("edu", "tox"))
     by_tox = several.refilter(output, "by-tox", where=f"tox_score >= {tox}")
