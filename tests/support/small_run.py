@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shardsift.fleet.ledger import Claim, Ledger
+from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.storage.open_output import open_output
@@ -73,6 +74,12 @@ class Runs:
         output = Path(plan.spec.output_uri)
         self.specs[output] = plan.spec
         return output
+
+
+def shared_runs(redis_url: str, model: Path, folder: Path) -> Runs:
+    """Runs for a fixture that outlives a test."""
+    ledger = Ledger.connect(Settings(redis_url=redis_url))
+    return Runs(ledger=ledger, scorer=loaded(model), models=(str(model),), folder=folder)
 
 
 def loaded(model: Path) -> Scorer[Any]:
