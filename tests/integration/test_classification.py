@@ -44,9 +44,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("regression", "none"),
     ],
 )
-def test_scores_are_those_of_the_pipeline_by_default(
-    problem: str | None, function: str, classifier: Path, tmp_path: Path
-) -> None:
+def test_default_scores_are_the_pipelines(problem: str | None, function: str, classifier: Path, tmp_path: Path) -> None:
     model = configured(Path(shutil.copytree(classifier, tmp_path / "model")), problem_type=problem)
     told = pipeline("text-classification", model=str(model), top_k=None)(TEXTS)
     of_pipeline = [{one["label"]: one["score"] for one in scores} for scores in told]

@@ -59,9 +59,7 @@ def files_below(folder: Path) -> list[str]:
 
 
 class TestMergedFiles:
-    def test_merged_files_never_lie_in_a_folder_that_is_not_true_of_all_their_rows(
-        self, runs: Runs, tmp_path: Path
-    ) -> None:
+    def test_merged_files_never_lie_in_a_folder_that_is_untrue_of_a_row(self, runs: Runs, tmp_path: Path) -> None:
         source = write_folders(tmp_path / "in", tuple(f"{folder}/part-{part}" for folder in HIVE for part in (0, 1)))
 
         out = published(runs, source)

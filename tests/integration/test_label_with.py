@@ -112,9 +112,7 @@ def test_a_zero_shot_run_says_itself_which_texts_and_labels_to_learn(
     assert rows.labels.to_pylist() == kept["topic_label"].to_pylist()
 
 
-def test_texts_are_put_together_by_the_template_of_the_run(
-    runs: Runs, topics: Path, teacher: Path, tmp_path: Path
-) -> None:
+def test_texts_are_put_together_by_the_runs_template(runs: Runs, topics: Path, teacher: Path, tmp_path: Path) -> None:
     run = runs.by(teacher).publish(topics, "labelled", text_column="{topic}: {text}")
     spec = spec_of(run, teacher, tmp_path)
 

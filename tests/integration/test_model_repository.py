@@ -63,9 +63,7 @@ def titles(hub: HubServer, repo: str) -> list[str]:
     return [commit.title for commit in hub.commits(repo, repo_type="model")]
 
 
-def test_the_repository_is_private_and_gets_all_files_in_one_commit(
-    hub: HubServer, worker: User, repo: str, folder: Path
-) -> None:
+def test_a_private_repository_is_written_in_one_commit(hub: HubServer, worker: User, repo: str, folder: Path) -> None:
     worker.call(reserve, f"hf://{repo}")
     assert (files(hub, repo), hub.is_private(repo, "model")) == (set(), True)
 
@@ -90,9 +88,7 @@ def test_a_repository_of_somebody_else_is_never_written(hub: HubServer, worker: 
 
 
 @pytest.mark.slow
-def test_a_repository_that_cannot_be_written_is_refused_before_the_training(
-    hub: HubServer, worker: User, repo: str
-) -> None:
+def test_a_repository_without_write_access_is_refused_before_training(hub: HubServer, worker: User, repo: str) -> None:
     with pytest.raises(UsageError, match="must be a model repository that HF_TOKEN can write"):
         worker.call(reserve, f"hf://{repo}", token=hub.token("reader", write=False))
 
@@ -127,9 +123,7 @@ print(json.dumps([resolve_model("sequence-classifier", name, None).labels for na
 
 
 @pytest.mark.slow
-def test_worker_train_writes_a_repository_that_a_run_takes(
-    own_hub: HubServer, command: list[str], tmp_path: Path
-) -> None:
+def test_worker_train_writes_a_repository_for_runs(own_hub: HubServer, command: list[str], tmp_path: Path) -> None:
     environment = own_hub.client_env(tmp_path / "home", own_hub.token("me"))
 
     done = subprocess.run(

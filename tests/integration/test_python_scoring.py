@@ -89,9 +89,7 @@ def test_score_takes_a_scorer_or_a_model_with_its_options(scorer: shardsift.Load
         ({"scorer": "nothing"}, "There is no scorer 'nothing' here"),
     ],
 )
-def test_a_wrong_option_is_a_usage_error_in_the_words_of_python(
-    options: dict[str, Any], says: str, tiny_model: Path
-) -> None:
+def test_a_wrong_option_is_told_in_the_words_of_python(options: dict[str, Any], says: str, tiny_model: Path) -> None:
     with pytest.raises(shardsift.UsageError, match=says):
         shardsift.load_scorer(tiny_model, **{"parity_rows": 0, **options})
 

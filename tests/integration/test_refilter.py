@@ -65,9 +65,7 @@ def middle_score(output: Path) -> float:
 
 
 class TestWhatItPublishes:
-    def test_a_refilter_publishes_what_a_fresh_run_publishes_to_the_last_byte(
-        self, runs: Runs, earlier: Path, source: Path
-    ) -> None:
+    def test_a_refilter_publishes_the_bytes_of_a_fresh_run(self, runs: Runs, earlier: Path, source: Path) -> None:
         threshold = middle_score(earlier)
 
         fresh, again = runs.publish(source, "fresh", min_score=threshold), runs.refilter(earlier, min_score=threshold)
@@ -206,9 +204,7 @@ class TestAShardWhoseScoresCannotBeRead:
             ):
                 runs.refilter(earlier, **choice)
 
-    def test_scores_that_cannot_be_copied_for_lack_of_a_temporary_folder_are_an_error(
-        self, earlier: Path, tmp_path: Path
-    ) -> None:
+    def test_scores_that_no_temporary_folder_takes_are_an_error(self, earlier: Path, tmp_path: Path) -> None:
         (receipt, *_) = published_run(str(earlier)).receipts
 
         with pytest.raises(ShardError, match=r"Copying scores/000_00000\.parquet to .*none: "):
@@ -231,9 +227,7 @@ class TestAShardWhoseScoresCannotBeRead:
         assert wrong == []
         assert data_digests(again) == data_digests(earlier)
 
-    def test_scores_of_a_run_that_was_published_again_are_refused(
-        self, runs: Runs, earlier: Path, source: Path
-    ) -> None:
+    def test_scores_of_a_run_published_again_are_refused(self, runs: Runs, earlier: Path, source: Path) -> None:
         model = runs.refilter_plan(earlier, min_score=1.0).spec.scorings[0].served_by
         other = runs.publish(source, "fresh", min_score=0.0, limit_rows=20)
         shutil.copy(other / "manifest.parquet", earlier)
@@ -296,9 +290,7 @@ class TestACut:
         assert "--where" not in card.partition("producer refilter ")[2]
         assert verify(str(again), source=(str(source),)).faults == ()
 
-    def test_buckets_are_columns_that_a_filter_may_use(
-        self, runs: Runs, earlier: Path, source: Path, rows: pd.DataFrame
-    ) -> None:
+    def test_a_filter_may_use_buckets(self, runs: Runs, earlier: Path, source: Path, rows: pd.DataFrame) -> None:
         columns = ("score_LABEL_0", "score_LABEL_1")
         cut: dict[str, Any] = {"buckets": 4, "score_columns": columns}
         rows["highest"] = rows[[*columns]].max(axis=1)

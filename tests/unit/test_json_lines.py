@@ -215,9 +215,7 @@ def test_a_whole_number_that_no_double_holds_is_not_rounded(tmp_path: Path) -> N
     ]
 
 
-def test_an_object_over_several_lines_is_a_bad_row_for_each_even_if_lines_and_objects_are_equally_many(
-    tmp_path: Path,
-) -> None:
+def test_an_object_over_several_lines_is_a_bad_row_for_each_even_if_there_are_as_many_objects(tmp_path: Path) -> None:
     file = write_file(tmp_path / "a.jsonl", b'{"text": "a"} {"text": "b"}\n{"text":\n"c"}\n{"text": "d"}\n')
 
     rows, bad = read_with_bad(file, TEXT)
@@ -246,9 +244,7 @@ def test_a_row_is_the_same_beside_bad_rows(tmp_path: Path) -> None:
         pytest.param(gzip.compress(b""), 0, id="of nothing"),
     ],
 )
-def test_compressed_parts_with_others_or_none_between_them_are_one_file(
-    tmp_path: Path, content: bytes, rows: int
-) -> None:
+def test_compressed_parts_with_or_without_gaps_are_one_file(tmp_path: Path, content: bytes, rows: int) -> None:
     (tmp_path / "a.jsonl").write_bytes(content)
 
     assert rows_of(tmp_path / "a.jsonl", TEXT) == [{"text": "a"}] * rows

@@ -121,9 +121,7 @@ UNFIT_RECORDS = [
     ("name", "row", "problem"),
     [*(("a.jsonl", *case) for case in UNFIT_LINES), *(("a.csv", *case) for case in UNFIT_RECORDS)],
 )
-def test_a_row_that_does_not_fit_the_run_is_refused_by_line_and_field(
-    tmp_path: Path, name: str, row: str, problem: str
-) -> None:
+def test_a_row_that_does_not_fit_is_refused_by_its_line(tmp_path: Path, name: str, row: str, problem: str) -> None:
     columns, before, after = AROUND[name]
     without = rows_of(write_file(tmp_path / f"good-{name}", (before + after).encode()), columns)
     file = write_file(tmp_path / name, f"{before}{row}\n{after}".encode(errors="surrogateescape"))
@@ -189,9 +187,7 @@ def test_a_compressed_file_is_read_whatever_its_name_says(tmp_path: Path, name: 
     ("start", "kind"),
     [(b"PK\x03\x04", "a zip"), (b"BZh9", "a bzip2"), (b"\xfd7zXZ\0", "an xz"), (b"PAR1", "a Parquet")],
 )
-def test_a_file_of_another_format_is_reported_by_its_first_bytes(
-    tmp_path: Path, name: str, start: bytes, kind: str
-) -> None:
+def test_another_format_is_reported_by_its_first_bytes(tmp_path: Path, name: str, start: bytes, kind: str) -> None:
     (tmp_path / name).write_bytes(start + b"\0" * 100)
 
     with pytest.raises(ShardError, match=f"{name} is {kind} file, whatever its name says. Unpack it"):

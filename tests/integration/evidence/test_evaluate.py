@@ -53,9 +53,7 @@ def figures(one: dict[str, Any]) -> dict[str, Any]:
     return {name: one[name] for name in ("rows", "rows_kept", "precision", "recall", "good_lost", "bad_kept")}
 
 
-def test_the_labels_of_all_rows_give_the_exact_figures_at_each_threshold_and_for_each_value(
-    run: LabelledRun, census: Path
-) -> None:
+def test_labels_of_all_rows_give_exact_figures_at_each_threshold_and_each_value(run: LabelledRun, census: Path) -> None:
     source = ("--input", run.source, "--within", "topic")
 
     found = evaluated(run, census, "--at", 3.1, "--at", THRESHOLD, *source)
@@ -81,9 +79,7 @@ def test_the_labels_of_all_rows_give_the_exact_figures_at_each_threshold_and_for
     assert said[-1] == f"{SCORED - len(with_topic)} scored rows, whose topic is null, are in no line of a value."
 
 
-def test_a_few_labels_give_intervals_around_the_truth_and_the_exact_share_of_kept_rows(
-    run: LabelledRun, labels: Path
-) -> None:
+def test_a_few_labels_give_intervals_around_the_truth_and_the_exact_share_kept(run: LabelledRun, labels: Path) -> None:
     lines = run.command("evaluate", "--labels", labels, "--judge", "a-model/v2")
     found = evaluated(run, labels, "--judge", "a-model/v2")
 
@@ -104,9 +100,7 @@ def test_a_few_labels_give_intervals_around_the_truth_and_the_exact_share_of_kep
     assert evaluated(run, labels, "--judge", "a-model/v2") == found
 
 
-def test_grades_are_compared_with_the_runs_threshold_also_if_another_is_in_question(
-    run: LabelledRun, labels: Path
-) -> None:
+def test_grades_are_compared_with_the_runs_threshold_if_another_is_in_question(run: LabelledRun, labels: Path) -> None:
     table = pq.read_table(labels)
     grades = [str(4.5 if label == "1.0" else 2.0) for label in table["label"].to_pylist()]
     write(labels, table, label=grades)

@@ -78,9 +78,7 @@ def test_a_sheet_has_texts_columns_and_exact_weights_but_no_score(run: LabelledR
     check_weights(sheet, run)
 
 
-def test_the_same_rows_are_drawn_from_receipts_in_any_order_and_in_any_format(
-    run: LabelledRun, scored: ScoredRun
-) -> None:
+def test_the_same_rows_are_drawn_from_receipts_in_any_order_and_format(run: LabelledRun, scored: ScoredRun) -> None:
     reversed_run = replace(scored, receipts=[*scored.receipts][::-1])
 
     files = [run.sheet("--rows", 40, ending=ending) for ending in (".csv", ".jsonl", ".parquet")]
@@ -182,9 +180,7 @@ def test_of_several_models_the_one_in_the_filter_is_sampled_or_the_one_that_is_n
     assert with_both.endswith("several score columns: edu_score, tox_score. Name one with --score-column.")
 
 
-def test_the_text_of_a_template_of_several_columns_or_of_a_pair_is_shown_as_it_was_scored(
-    run: LabelledRun, scored: ScoredRun
-) -> None:
+def test_the_text_of_several_columns_or_a_pair_is_shown_as_it_was_scored(run: LabelledRun, scored: ScoredRun) -> None:
     (edu,) = scored.spec.scorings
 
     for scoring, shown in (
@@ -199,9 +195,7 @@ def test_the_text_of_a_template_of_several_columns_or_of_a_pair_is_shown_as_it_w
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parts"])
-def test_the_text_is_that_of_the_row_also_beside_bad_rows_and_in_parts_of_a_file(
-    run: LabelledRun, tmp_path: Path, kind: str
-) -> None:
+def test_the_text_is_that_of_the_row_beside_bad_rows_and_in_parts(run: LabelledRun, tmp_path: Path, kind: str) -> None:
     rows = [{"url": f"u{row}", "text": f'text {row}\nof "many", words ' * (row % 7 + 1)} for row in range(40)]
     options: dict[str, Any] = {"max_bad_rows": 0.1}
     if kind == "jsonl":

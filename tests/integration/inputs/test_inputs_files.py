@@ -252,7 +252,7 @@ def test_a_file_whose_name_is_no_output_path_is_reported(tmp_path: Path) -> None
         list_input(str(tmp_path))
 
 
-def test_a_file_more_or_rewritten_or_under_another_name_is_another_revision_and_a_touched_or_moved_one_is_not(
+def test_a_file_more_or_rewritten_or_renamed_is_another_revision_and_a_touched_or_moved_one_not(
     folder: Path,
 ) -> None:
     before = list_input(str(folder)).revision
@@ -272,9 +272,7 @@ def test_a_file_more_or_rewritten_or_under_another_name_is_another_revision_and_
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.json.gz", "broken.parquet"])
-def test_a_file_of_lines_is_known_by_all_its_bytes_and_a_broken_one_is_known_as_unreadable(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_file_of_lines_is_known_by_all_its_bytes_and_a_broken_one_as_unreadable(tmp_path: Path, name: str) -> None:
     file = write_file(tmp_path / name, b"a" * 100_000)
 
     (found,) = list_input(str(file)).shards
