@@ -46,17 +46,6 @@ def teacher(topics: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-@pytest.fixture(scope="module")
-def posts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Posts with a title and perhaps a text."""
-    file = tmp_path_factory.mktemp("posts") / "posts.parquet"
-    rows = range(40)
-    titles = [f"Title {row} about sea level and ships" for row in rows]
-    texts = ["" if row % 4 == 0 else f"Post {row} says more of it." for row in rows]
-    pq.write_table(pa.table({"title": titles, "selftext": texts}), file)
-    return file
-
-
 def spec_of(run: Path, base: Path, tmp_path: Path, **options: Any) -> TrainOptions:
     spec = TrainOptions(label_with=str(run), base_model=str(base), output=str(tmp_path / "small"), dtype="float32")
     return dataclasses.replace(spec, **options)
@@ -97,18 +86,18 @@ def test_the_labels_of_a_model_with_several_are_learned_as_classes_of_the_rows_t
 
 
 def test_a_zero_shot_run_says_itself_which_texts_and_labels_to_learn(
-    runs: Runs, posts: Path, tiny_model: Path, tmp_path: Path
+    runs: Runs, tiny_model: Path, tmp_path: Path
 ) -> None:
+    titles = [f"Title {row} about sea level and ships" for row in range(40)]
+    texts = ["" if row % 4 == 0 else f"Post {row} says more of it." for row in range(40)]
+    pq.write_table(pa.table({"title": titles, "selftext": texts}), tmp_path / "posts.parquet")
     zero_shot = runs.by(topic=nli_classifier(tmp_path / "nli", "BERT"))
-    run = zero_shot.publish(posts, labels=LABELS, text_column="title,selftext")
+    run = zero_shot.publish(tmp_path / "posts.parquet", labels=LABELS, text_column="title,selftext")
 
     rows = read_labelled(label_source(spec_of(run, tiny_model, tmp_path)))
 
     kept = published_rows(run)
-    assert rows.texts.to_pylist()[:2] == [
-        "Title 0 about sea level and ships",
-        "Title 1 about sea level and ships\n\nPost 1 says more of it.",
-    ]
+    assert rows.texts.to_pylist()[:2] == [titles[0], f"{titles[1]}\n\n{texts[1]}"]
     assert rows.labels.to_pylist() == kept["topic_label"].to_pylist()
 
 

@@ -106,15 +106,6 @@ def own_hub() -> Iterator[HubServer]:
     assert hub.handler_errors == []
 
 
-@pytest.fixture
-def command(tmp_path: Path) -> list[str]:
-    """Without its output."""
-    base = tiny_classifier(tmp_path / "base")
-    write_topics(tmp_path / "topics.parquet", rows=60)
-    options = ("--label-column", "topic", "--base-model", str(base), "--dtype", "float32", "--device", "cpu")
-    return [sys.executable, "-m", "shardsift", "train", "--data", "topics.parquet", *options]
-
-
 RESOLVE = """
 import json, sys
 from shardsift.fleet.scorers.kinds import resolve_model
@@ -123,11 +114,18 @@ print(json.dumps([resolve_model("sequence-classifier", name, None).labels for na
 
 
 @pytest.mark.slow
-def test_worker_train_writes_a_repository_for_runs(own_hub: HubServer, command: list[str], tmp_path: Path) -> None:
+def test_worker_train_writes_a_repository_for_runs(own_hub: HubServer, tmp_path: Path) -> None:
+    write_topics(tmp_path / "topics.parquet", rows=60)
+    data = ("--data", "topics.parquet", "--label-column", "topic")
+    how = ("--base-model", str(tiny_classifier(tmp_path / "base")), "--dtype", "float32", "--device", "cpu")
     environment = own_hub.client_env(tmp_path / "home", own_hub.token("me"))
 
     done = subprocess.run(
-        [*command, "--output", "hf://me/topics"], cwd=tmp_path, env=environment, check=False, capture_output=True
+        [sys.executable, "-m", "shardsift", "train", *data, *how, "--output", "hf://me/topics"],
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+        capture_output=True,
     )
 
     assert done.returncode == 0, done.stderr.decode()
