@@ -12,13 +12,12 @@ from transformers import pipeline
 
 import shardsift
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.ledger import Ledger
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import plan_run
 from support.models import configured, tiny_classifier, with_labels
 from support.outputs import published_rows
 from support.processes import call_command
-from support.small_run import publish
+from support.small_run import Runs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LABELS = ("POSITIVE", "so-so", "climate change")
@@ -45,9 +44,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("regression", "none"),
     ],
 )
-def test_scores_are_those_of_the_pipeline_by_default(
-    problem: str | None, function: str, classifier: Path, tmp_path: Path
-) -> None:
+def test_default_scores_are_the_pipelines(problem: str | None, function: str, classifier: Path, tmp_path: Path) -> None:
     model = configured(Path(shutil.copytree(classifier, tmp_path / "model")), problem_type=problem)
     told = pipeline("text-classification", model=str(model), top_k=None)(TEXTS)
     of_pipeline = [{one["label"]: one["score"] for one in scores} for scores in told]
@@ -62,21 +59,17 @@ def test_scores_are_those_of_the_pipeline_by_default(
     assert np.array_equal(table["score"].to_numpy(), scores.max(axis=1))
 
 
-def test_rows_are_kept_by_label_and_by_the_score_of_each(
-    classifier: Path, options: RunOptions, ledger: Ledger, tmp_path: Path
-) -> None:
-    scorer = shardsift.load_scorer(classifier, dtype="float32", device="cpu", parity_rows=0)
+def test_rows_are_kept_by_label_and_by_the_score_of_each(classifier: Path, runs: Runs, shards: Path) -> None:
     where = "label in ('so-so', 'climate change') and score_climate_change - score_POSITIVE > 0.7"
-    options = replace(options, models=(str(classifier),), where=where)
 
-    spec = publish(ledger, scorer.scorer, options, scratch=tmp_path / "scratch")
+    out = runs.by(classifier).publish(shards, where=where)
 
-    kept, scores = (published_rows(tmp_path / "out", kind).to_pandas() for kind in ("data", "scores"))
+    kept, scores = (published_rows(out, kind).to_pandas() for kind in ("data", "scores"))
     expected = scores.query(where.replace("(", "[").replace(")", "]"))
     assert 0 < len(kept) < len(scores)
-    added = ["shard", "row", *spec.output_columns]
+    added = ["shard", "row", *runs.specs[out].output_columns]
     assert kept[added].to_dict("records") == expected[added].to_dict("records")
-    assert shardsift.verify(tmp_path / "out").faults == ()
+    assert shardsift.verify(out).faults == ()
 
 
 # --- a threshold that means something ---------------------------------------------------------------------------------

@@ -14,20 +14,17 @@ from typer.testing import CliRunner
 
 from hubserver import HubServer
 from shardsift.fleet.ledger import Ledger
-from shardsift.fleet.storage.open_output import open_output
 from shardsift.producer.cli import cli
 from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.estimate import Estimate, earlier_speeds, estimate_run, plan_report
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import Plan, plan_run
-from shardsift.worker.scoring.load import load_classifier
-from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.line_files import write_file
 from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.processes import run_command
 from support.records import a_spec
-from support.small_run import Scorers, score
+from support.small_run import Runs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -45,11 +42,10 @@ def estimated(plan: Plan, *, ledger: Ledger | None = None, rows: int | None = No
     return estimate_run(plan, counted_rows=counted, ledger=ledger)
 
 
-def tokens_of_run(ledger: Ledger, scorer: Scorers, plan: Plan, scratch: Path) -> int:
-    """Score the whole run. The receipts say the tokens."""
-    open_output(plan.spec.output_uri, plan.spec.run_id).reserve(plan.spec)
-    ledger.create_run(plan.spec, plan.shards, now=1.0)
-    return sum(one.provenance.tokens for one in score(ledger, scorer, plan.spec, plan.shards, scratch=scratch))
+def tokens_of_run(runs: Runs, plan: Plan) -> int:
+    """Publish the whole run. The receipts say the tokens."""
+    runs.publish_plan(plan)
+    return sum(one.provenance.tokens for one in runs.ledger.receipts(plan.spec.run_id))
 
 
 class TestBadRows:
@@ -87,16 +83,14 @@ class TestBadRows:
 
 
 class TestAgainstARun:
-    def test_a_small_input_is_counted_exactly(
-        self, options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
-    ) -> None:
+    def test_a_small_input_is_counted_exactly(self, options: RunOptions, runs: Runs) -> None:
         plan = plan_run(options)
 
         estimate = estimated(plan)
 
         assert (estimate.rows, estimate.rows_are_counted) == (96, True)
         assert (estimate.sampled_rows, estimate.sampled_shards) == (96, 8)
-        assert estimate.tokens == tokens_of_run(ledger, scorer, plan, tmp_path / "scratch")
+        assert estimate.tokens == tokens_of_run(runs, plan)
 
     def test_a_sample_is_about_right(self, options: RunOptions, tmp_path: Path) -> None:
         for seed, name in enumerate(("one", "two")):
@@ -114,7 +108,7 @@ class TestAgainstARun:
         assert sampled.tokens == pytest.approx(first.tokens + second.tokens, rel=0.15)
 
     def test_several_models_and_labels_add_up_for_texts_that_are_read_as_the_run_says(
-        self, options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
+        self, options: RunOptions, runs: Runs, tiny_model: Path, tmp_path: Path
     ) -> None:
         nli = nli_classifier(tmp_path / "nli", "BERT")
         models = (f"edu={options.models[0]}", f"topic={nli}")
@@ -123,14 +117,13 @@ class TestAgainstARun:
 
         estimate = estimated(plan)
 
-        both = [scorer, load_classifier(str(nli), "float32", device="cpu", parity_rows=0)]
-        assert estimate.tokens == pytest.approx(tokens_of_run(ledger, both, plan, tmp_path / "scratch"), rel=0.15)
+        assert estimate.tokens == pytest.approx(tokens_of_run(runs.by(edu=tiny_model, topic=nli), plan), rel=0.15)
 
     def test_an_earlier_run_of_the_model_says_how_fast_its_device_is(
-        self, options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
+        self, options: RunOptions, runs: Runs, ledger: Ledger, tmp_path: Path
     ) -> None:
         done = plan_run(options)
-        tokens = tokens_of_run(ledger, scorer, done, tmp_path / "scratch")
+        tokens = tokens_of_run(runs, done)
         run_id, speeds = earlier_speeds(done.spec, ledger)
         again = plan_run(replace(options, min_score=4, keep_all=False, output_uri=str(tmp_path / "other")))
 
@@ -147,9 +140,7 @@ class TestAgainstARun:
 
 
 class TestWhatIsMissing:
-    def test_a_model_without_a_tokenizer_file_is_estimated_from_characters(
-        self, options: RunOptions, tmp_path: Path
-    ) -> None:
+    def test_a_model_without_a_tokenizer_is_estimated_by_characters(self, options: RunOptions, tmp_path: Path) -> None:
         model = tiny_classifier(tmp_path / "model")
         exact = estimated(plan_run(replace(options, models=(str(model),)))).tokens
         (model / "tokenizer.json").unlink()

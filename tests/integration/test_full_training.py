@@ -84,9 +84,7 @@ def test_training_lowers_the_loss_and_leaves_only_a_model(undisturbed: TrainRepo
 
 
 @pytest.mark.parametrize("task", ["classification", pytest.param("regression", marks=pytest.mark.slow)])
-def test_four_batches_of_eight_rows_are_a_step_like_one_of_32(
-    spec: TrainOptions, base: Path, task: str, tmp_path: Path
-) -> None:
+def test_four_batches_of_eight_are_like_one_of_32(spec: TrainOptions, base: Path, task: str, tmp_path: Path) -> None:
     still = without_dropout(base, tmp_path / "still")
     labels = "topic" if task == "classification" else "label"
     spec = dataclasses.replace(spec, base_model=str(still), label_column=labels)
@@ -157,9 +155,7 @@ def test_checkpoints_of_another_training_are_one_clear_error(spec: TrainOptions,
         ({"dtype": "float16"}, "--dtype float16 needs a GPU to train on"),
     ],
 )
-def test_a_training_that_cannot_begin_is_one_clear_error(
-    spec: TrainOptions, options: dict[str, str], says: str
-) -> None:
+def test_a_training_that_cannot_begin_is_a_clear_error(spec: TrainOptions, options: dict[str, str], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         trained(dataclasses.replace(spec, **options))
 

@@ -1,5 +1,6 @@
 """What the names of files, folders and classes say is true of the rows. Names of folders can be read as columns."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,11 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from stand_in import StandInScorer
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.ledger import Ledger
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.verify.verify import verify
 from support.line_files import write_csv, write_json_lines
@@ -43,9 +42,8 @@ def write_folders(folder: Path, names: tuple[str, ...], *, ending: str = ".parqu
 
 
 @pytest.fixture
-def runs(ledger: Ledger, tiny_model: Path, tmp_path: Path) -> Runs:
-    scorer = StandInScorer("cpu", tmp_path / "work.log", rows_a_batch=4, seconds_a_batch=0)
-    return Runs(ledger=ledger, scorer=scorer, models=(str(tiny_model),), folder=tmp_path)
+def runs(runs: Runs, tmp_path: Path) -> Runs:
+    return replace(runs, scorer=StandInScorer("cpu", tmp_path / "work.log", rows_a_batch=4, seconds_a_batch=0))
 
 
 def published(runs: Runs, source: Path, **options: Any) -> Path:
@@ -60,9 +58,7 @@ def files_below(folder: Path) -> list[str]:
 
 
 class TestMergedFiles:
-    def test_merged_files_never_lie_in_a_folder_that_is_not_true_of_all_their_rows(
-        self, runs: Runs, tmp_path: Path
-    ) -> None:
+    def test_merged_files_never_lie_in_a_folder_that_is_untrue_of_a_row(self, runs: Runs, tmp_path: Path) -> None:
         source = write_folders(tmp_path / "in", tuple(f"{folder}/part-{part}" for folder in HIVE for part in (0, 1)))
 
         out = published(runs, source)
@@ -71,14 +67,10 @@ class TestMergedFiles:
             assert files_below(out / folder) == [f"{place}/part-0.parquet" for place in HIVE]
         sql = f"SELECT year, lang, text FROM read_parquet('{out}/data/**/*.parquet', hive_partitioning=true)"
         in_duckdb = {(str(year), lang, text) for year, lang, text in duckdb.sql(sql).fetchall()}
-        in_arrow = {
-            (str(row["year"]), row["lang"], row["text"])
-            for row in ds.dataset(out / "data", partitioning="hive").to_table().to_pylist()
-        }
         expected = {
             (*HIVE[place], f"{place}/part-{part} {row}") for place in HIVE for part in (0, 1) for row in range(3)
         }
-        assert in_duckdb == in_arrow == expected
+        assert in_duckdb == expected
         loaded = datasets.load_dataset(str(out), split="train", cache_dir=str(tmp_path / "cache"))
         assert sorted(loaded["text"]) == sorted(text for _, _, text in expected)
 

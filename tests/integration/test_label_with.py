@@ -1,7 +1,6 @@
 """A small model learns the labels and scores that an earlier run has published, of the texts that the run has scored."""
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.ledger import Ledger
-from shardsift.worker.scoring.load import load_classifier
-from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.training.labelled import label_source, read_labelled, read_split
 from shardsift.worker.training.train import train
 from shardsift.worker.training.train_options import TrainOptions
@@ -28,12 +24,6 @@ LABELS = ("climate change", "technology", "health")
 ROWS = 96
 
 pytestmark = pytest.mark.usefixtures("one_thread", "pictures")
-
-Publish = Callable[..., Path]
-
-
-def scorer_of(model: Path) -> SequenceClassifier:
-    return load_classifier(str(model), "float32", device="cpu", parity_rows=0)
 
 
 @pytest.fixture(scope="module")
@@ -56,29 +46,6 @@ def teacher(topics: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-@pytest.fixture(scope="module")
-def posts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Posts with a title and perhaps a text."""
-    file = tmp_path_factory.mktemp("posts") / "posts.parquet"
-    rows = range(40)
-    titles = [f"Title {row} about sea level and ships" for row in rows]
-    texts = ["" if row % 4 == 0 else f"Post {row} says more of it." for row in rows]
-    pq.write_table(pa.table({"title": titles, "selftext": texts}), file)
-    return file
-
-
-@pytest.fixture
-def published(ledger: Ledger, topics: Path, tmp_path: Path) -> Publish:
-    """Publishes a run over the topics, or over another source."""
-
-    def publish_run(*models: Path, names: tuple[str, ...] = ("",), source: Path = topics, **options: Any) -> Path:
-        named = tuple(f"{name}={model}" if name else str(model) for name, model in zip(names, models, strict=True))
-        scorers = [scorer_of(model) for model in models]
-        return Runs(ledger=ledger, scorer=scorers, models=named, folder=tmp_path).publish(source, "labelled", **options)
-
-    return publish_run
-
-
 def spec_of(run: Path, base: Path, tmp_path: Path, **options: Any) -> TrainOptions:
     spec = TrainOptions(label_with=str(run), base_model=str(base), output=str(tmp_path / "small"), dtype="float32")
     return dataclasses.replace(spec, **options)
@@ -91,10 +58,10 @@ def trained(spec: TrainOptions) -> TrainReport:
 
 
 def test_the_scores_of_a_model_with_one_output_are_learned_as_numbers(
-    published: Publish, shards: Path, tiny_model: Path, tmp_path: Path
+    runs: Runs, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     """The student has the teacher's encoder, so it can give exactly the teacher's scores."""
-    run = published(tiny_model, source=shards)
+    run = runs.publish(shards, "labelled")
 
     report = trained(spec_of(run, tiny_model, tmp_path))
 
@@ -106,9 +73,9 @@ def test_the_scores_of_a_model_with_one_output_are_learned_as_numbers(
 
 
 def test_the_labels_of_a_model_with_several_are_learned_as_classes_of_the_rows_that_the_run_kept(
-    published: Publish, teacher: Path, tmp_path: Path
+    runs: Runs, topics: Path, teacher: Path, tmp_path: Path
 ) -> None:
-    run = published(teacher, where="label <> 'sport'")
+    run = runs.by(teacher).publish(topics, where="label <> 'sport'")
     spec = spec_of(run, teacher, tmp_path)
 
     split = read_split(spec, label_source(spec))
@@ -119,28 +86,23 @@ def test_the_labels_of_a_model_with_several_are_learned_as_classes_of_the_rows_t
 
 
 def test_a_zero_shot_run_says_itself_which_texts_and_labels_to_learn(
-    published: Publish, posts: Path, tiny_model: Path, tmp_path: Path
+    runs: Runs, tiny_model: Path, tmp_path: Path
 ) -> None:
-    run = published(
-        nli_classifier(tmp_path / "nli", "BERT"),
-        source=posts,
-        labels=LABELS,
-        text_column="title,selftext",
-        names=("topic",),
-    )
+    titles = [f"Title {row} about sea level and ships" for row in range(40)]
+    texts = ["" if row % 4 == 0 else f"Post {row} says more of it." for row in range(40)]
+    pq.write_table(pa.table({"title": titles, "selftext": texts}), tmp_path / "posts.parquet")
+    zero_shot = runs.by(topic=nli_classifier(tmp_path / "nli", "BERT"))
+    run = zero_shot.publish(tmp_path / "posts.parquet", labels=LABELS, text_column="title,selftext")
 
     rows = read_labelled(label_source(spec_of(run, tiny_model, tmp_path)))
 
     kept = published_rows(run)
-    assert rows.texts.to_pylist()[:2] == [
-        "Title 0 about sea level and ships",
-        "Title 1 about sea level and ships\n\nPost 1 says more of it.",
-    ]
+    assert rows.texts.to_pylist()[:2] == [titles[0], f"{titles[1]}\n\n{texts[1]}"]
     assert rows.labels.to_pylist() == kept["topic_label"].to_pylist()
 
 
-def test_texts_are_put_together_by_the_template_of_the_run(published: Publish, teacher: Path, tmp_path: Path) -> None:
-    run = published(teacher, text_column="{topic}: {text}")
+def test_texts_are_put_together_by_the_runs_template(runs: Runs, topics: Path, teacher: Path, tmp_path: Path) -> None:
+    run = runs.by(teacher).publish(topics, "labelled", text_column="{topic}: {text}")
     spec = spec_of(run, teacher, tmp_path)
 
     trained(spec)
@@ -154,9 +116,9 @@ def test_texts_are_put_together_by_the_template_of_the_run(published: Publish, t
 
 
 def test_of_a_run_with_several_models_one_must_be_named(
-    published: Publish, tiny_model: Path, teacher: Path, tmp_path: Path
+    runs: Runs, topics: Path, tiny_model: Path, teacher: Path, tmp_path: Path
 ) -> None:
-    run = published(tiny_model, teacher, names=("edu", "topic"))
+    run = runs.by(edu=tiny_model, topic=teacher).publish(topics)
     spec = spec_of(run, tiny_model, tmp_path)
 
     for wrong in (None, "toxicity"):

@@ -110,15 +110,6 @@ class TestBadRows:
         assert side["row"].to_pylist() == list(range(ROWS + 4))
         assert side["score"].is_null().to_pylist() == [row in errors for row in range(ROWS + 4)]
 
-    def test_another_filter_over_bad_rows_gives_what_a_fresh_run_gives(self, runs: Runs, spoilt: Path) -> None:
-        earlier = runs.publish(spoilt, where=WHERE, max_bad_rows=0.2)
-        fresh = runs.publish(spoilt, "fresh", where="score >= 3", max_bad_rows=0.2)
-
-        again = runs.refilter(earlier, where="score >= 3")
-
-        assert data_digests(again) == data_digests(fresh)
-        assert manifest_lines(again)[0]["errors"] == manifest_lines(fresh)[0]["errors"]
-
 
 def test_too_many_bad_rows_in_small_shards_are_told_before_the_run_is_published(runs: Runs, tmp_path: Path) -> None:
     for name in "abcd":

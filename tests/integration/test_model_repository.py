@@ -63,9 +63,7 @@ def titles(hub: HubServer, repo: str) -> list[str]:
     return [commit.title for commit in hub.commits(repo, repo_type="model")]
 
 
-def test_the_repository_is_private_and_gets_all_files_in_one_commit(
-    hub: HubServer, worker: User, repo: str, folder: Path
-) -> None:
+def test_a_private_repository_is_written_in_one_commit(hub: HubServer, worker: User, repo: str, folder: Path) -> None:
     worker.call(reserve, f"hf://{repo}")
     assert (files(hub, repo), hub.is_private(repo, "model")) == (set(), True)
 
@@ -90,9 +88,7 @@ def test_a_repository_of_somebody_else_is_never_written(hub: HubServer, worker: 
 
 
 @pytest.mark.slow
-def test_a_repository_that_cannot_be_written_is_refused_before_the_training(
-    hub: HubServer, worker: User, repo: str
-) -> None:
+def test_a_repository_without_write_access_is_refused_before_training(hub: HubServer, worker: User, repo: str) -> None:
     with pytest.raises(UsageError, match="must be a model repository that HF_TOKEN can write"):
         worker.call(reserve, f"hf://{repo}", token=hub.token("reader", write=False))
 
@@ -110,15 +106,6 @@ def own_hub() -> Iterator[HubServer]:
     assert hub.handler_errors == []
 
 
-@pytest.fixture
-def command(tmp_path: Path) -> list[str]:
-    """Without its output."""
-    base = tiny_classifier(tmp_path / "base")
-    write_topics(tmp_path / "topics.parquet", rows=60)
-    options = ("--label-column", "topic", "--base-model", str(base), "--dtype", "float32", "--device", "cpu")
-    return [sys.executable, "-m", "shardsift", "train", "--data", "topics.parquet", *options]
-
-
 RESOLVE = """
 import json, sys
 from shardsift.fleet.scorers.kinds import resolve_model
@@ -127,13 +114,18 @@ print(json.dumps([resolve_model("sequence-classifier", name, None).labels for na
 
 
 @pytest.mark.slow
-def test_worker_train_writes_a_repository_that_a_run_takes(
-    own_hub: HubServer, command: list[str], tmp_path: Path
-) -> None:
+def test_worker_train_writes_a_repository_for_runs(own_hub: HubServer, tmp_path: Path) -> None:
+    write_topics(tmp_path / "topics.parquet", rows=60)
+    data = ("--data", "topics.parquet", "--label-column", "topic")
+    how = ("--base-model", str(tiny_classifier(tmp_path / "base")), "--dtype", "float32", "--device", "cpu")
     environment = own_hub.client_env(tmp_path / "home", own_hub.token("me"))
 
     done = subprocess.run(
-        [*command, "--output", "hf://me/topics"], cwd=tmp_path, env=environment, check=False, capture_output=True
+        [sys.executable, "-m", "shardsift", "train", *data, *how, "--output", "hf://me/topics"],
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+        capture_output=True,
     )
 
     assert done.returncode == 0, done.stderr.decode()

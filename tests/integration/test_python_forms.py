@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import shardsift
-from shardsift.fleet.ledger import Ledger
 from support.families import family_classifier
 from support.input_shards import write_odd_shards
 from support.models import three_models
@@ -42,19 +41,13 @@ def several(models: dict[str, Path]) -> shardsift.LoadedScorers:
     return shardsift.load_scorer(models, **LOAD)
 
 
-def test_pairs_do_not_go_with_passages(ranker: shardsift.LoadedScorer) -> None:
-    with pytest.raises(shardsift.UsageError, match=r"^text_pairs does not go with passages\. Leave one out\.$"):
-        ranker.score(QUERIES, text_pairs=PASSAGES, passages="head+tail")
-
-
 class TestSeveralModels:
     def test_several_models_have_the_columns_and_scores_of_a_run_to_the_last_bit(
-        self, models: dict[str, Path], several: shardsift.LoadedScorers, ledger: Ledger, shards: Path, tmp_path: Path
+        self, models: dict[str, Path], several: shardsift.LoadedScorers, runs: Runs, shards: Path, tmp_path: Path
     ) -> None:
         scorers = [one.scorer for one in several.by_name.values()]
         named = tuple(f"{name}={model}" for name, model in models.items())
-        runs = Runs(ledger=ledger, scorer=scorers, models=named, folder=tmp_path)
-        out = runs.publish(write_odd_shards(shards, tmp_path / "in", ["", None]))
+        out = replace(runs, scorer=scorers, models=named).publish(write_odd_shards(shards, tmp_path / "in", ["", None]))
         spec, published = runs.specs[out], published_rows(out, "scores")
 
         files = sorted((tmp_path / "in").glob("*.parquet"))
@@ -79,9 +72,7 @@ class TestSeveralModels:
         assert by_name.to_pandas()["tox_label"].isna().tolist() == [False, True, False, True, False, False]
         assert shardsift.score([], several).column_names == by_name.column_names
 
-    def test_a_single_named_model_has_its_name_in_the_columns(
-        self, tiny_model: Path, ranker: shardsift.LoadedScorer
-    ) -> None:
+    def test_a_single_named_model_names_the_columns(self, tiny_model: Path, ranker: shardsift.LoadedScorer) -> None:
         table = shardsift.score(QUERIES, {"edu": tiny_model}, **LOAD)
 
         assert table.column_names == ["edu_score", "error"]

@@ -5,7 +5,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from shardsift.fleet.errors import ShardError, UsageError
-from shardsift.fleet.ledger import Ledger
-from shardsift.fleet.run.spec import Buckets, RunSpec
+from shardsift.fleet.run.spec import Buckets
 from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.fleet.storage.open_output import sound_copy
 from shardsift.producer.local.demo_data import write_shards
@@ -28,7 +27,6 @@ from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.publishing.card import dataset_card
 from shardsift.producer.publishing.publish import inspect_and_repair
 from shardsift.producer.verify.verify import verify
-from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.shard.stored_scores import load_stored_scores
 from support.input_shards import with_first_texts
@@ -55,37 +53,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """A published run over `source`, with the choice of rows left to each test."""
-
-    runs: Runs
-    source: Path
-    output: Path
-
-    @property
-    def spec(self) -> RunSpec:
-        return self.runs.specs[self.output]
-
-    def fresh(self, **choice: Any) -> Path:
-        """Publish a run with another filter."""
-        return self.runs.publish(self.source, "fresh", **choice)
-
-    def plan(self, output: str = "again", **choice: Any) -> Plan:
-        return self.runs.refilter_plan(self.output, output, **choice)
-
-    def refiltered(self, output: str = "again", **choice: Any) -> Path:
-        """Publish a run over the stored scores."""
-        return self.runs.refilter(self.output, output, **choice)
-
-
-def published(runs: Runs, source: Path, **options: Any) -> Earlier:
-    return Earlier(runs, source, runs.publish(source, "kept", **options))
-
-
 @pytest.fixture
-def earlier(runs: Runs, source: Path) -> Earlier:
-    return published(runs, source, min_score=0.0)
+def earlier(runs: Runs, source: Path) -> Path:
+    """A published run over `source`."""
+    return runs.publish(source, "kept", min_score=0.0)
 
 
 def middle_score(output: Path) -> float:
@@ -94,28 +65,26 @@ def middle_score(output: Path) -> float:
 
 
 class TestWhatItPublishes:
-    def test_a_refilter_publishes_what_a_fresh_run_publishes_to_the_last_byte(
-        self, earlier: Earlier, source: Path
-    ) -> None:
-        threshold = middle_score(earlier.output)
+    def test_a_refilter_publishes_the_bytes_of_a_fresh_run(self, runs: Runs, earlier: Path, source: Path) -> None:
+        threshold = middle_score(earlier)
 
-        fresh, again = earlier.fresh(min_score=threshold), earlier.refiltered(min_score=threshold)
+        fresh, again = runs.publish(source, "fresh", min_score=threshold), runs.refilter(earlier, min_score=threshold)
 
-        assert data_digests(again) == data_digests(fresh) != data_digests(earlier.output)
+        assert data_digests(again) == data_digests(fresh) != data_digests(earlier)
         assert 0 < published_rows(again).num_rows < SHARDS * ROWS
         assert verify(str(again), source=(str(source),)).faults == ()
 
     @pytest.mark.parametrize("size", [None, "1MB"])
     def test_a_refilter_of_a_refiltered_run_is_the_same_and_its_card_says_how_the_scores_were_computed(
-        self, earlier: Earlier, size: str | None
+        self, runs: Runs, earlier: Path, source: Path, size: str | None
     ) -> None:
-        once = earlier.refiltered("once", where="score < 0", target_file_size=size)
-        fresh = earlier.fresh(keep_all=True, target_file_size=size)
+        once = runs.refilter(earlier, "once", where="score < 0", target_file_size=size)
+        fresh = runs.publish(source, "fresh", keep_all=True, target_file_size=size)
 
-        twice = earlier.runs.refilter(once, "twice", keep_all=True)
+        twice = runs.refilter(once, "twice", keep_all=True)
 
         assert data_digests(twice) == data_digests(fresh)
-        first, again, last = ((output / "README.md").read_text() for output in (earlier.output, fresh, twice))
+        first, again, last = ((output / "README.md").read_text() for output in (earlier, fresh, twice))
         for row in ("Scored in", "Against float32", "Time", "Tokens read", "Software"):  # rates are of rounded times
             assert re.findall(f"^\\| {row} [^;\n]*", last, re.M) == re.findall(f"^\\| {row} [^;\n]*", first, re.M) != []
         assert command_in(last) == command_in(again)
@@ -142,7 +111,7 @@ def command_in(card: str) -> str:
     return str(command)
 
 
-def test_a_refilter_that_cannot_be_planned_is_refused(earlier: Earlier, source: Path, tmp_path: Path) -> None:
+def test_a_refilter_that_cannot_be_planned_is_refused(runs: Runs, earlier: Path, source: Path, tmp_path: Path) -> None:
     other = tmp_path / "shards"
     shutil.copytree(source, other)
     (other / "000_00001.parquet").unlink()
@@ -150,18 +119,18 @@ def test_a_refilter_that_cannot_be_planned_is_refused(earlier: Earlier, source: 
     pq.write_table(pq.read_table(changed).slice(1), changed)
     shutil.copy(changed, other / "new.parquet")
     to = RefilterOptions(min_score=1.0, output_uri=str(tmp_path / "x"))
-    kept = str(earlier.output)
+    kept = str(earlier)
 
     refusals: dict[str, Callable[[], Plan]] = {
-        "Say which rows to keep: --min-score, --where, --keep-all or --keep-top": earlier.plan,
-        'there is no column "scor"': lambda: earlier.plan(where="scor > 1"),
+        "Say which rows to keep: --min-score, --where, --keep-all or --keep-top": lambda: runs.refilter_plan(earlier),
+        'there is no column "scor"': lambda: runs.refilter_plan(earlier, where="scor > 1"),
         r"No run is published at .*shards: there is no manifest\.parquet": lambda: plan_refilter(str(source), to),
         r"which was named shards\. Add --input PATH": lambda: plan_refilter(kept, to),
-        "differ: 000_00001, 000_00002, new. Name that input": lambda: earlier.plan(
-            min_score=1.0, input_uris=(str(other),)
+        "differ: 000_00001, 000_00002, new. Name that input": lambda: runs.refilter_plan(
+            earlier, min_score=1.0, input_uris=(str(other),)
         ),
-        r"kept is where the scores are read from\. Choose another --output": lambda: earlier.plan(
-            "kept", min_score=1.0
+        r"kept is where the scores are read from\. Choose another --output": lambda: runs.refilter_plan(
+            earlier, "kept", min_score=1.0
         ),
         "--replace is for a dataset on the Hub": lambda: plan_refilter(kept, replace(to, output_uri="", replaces=True)),
         "either --output URI or --replace": lambda: plan_refilter(kept, replace(to, replaces=True)),
@@ -170,14 +139,14 @@ def test_a_refilter_that_cannot_be_planned_is_refused(earlier: Earlier, source: 
         with pytest.raises(UsageError, match=says):
             plan()
 
-    Published(str(earlier.output)).truncate("manifest.parquet")
+    Published(str(earlier)).truncate("manifest.parquet")
     with pytest.raises(UsageError, match=r"manifest\.parquet at .* is damaged"):
-        earlier.plan(min_score=1.0)
+        runs.refilter_plan(earlier, min_score=1.0)
 
 
 class TestAnInputThatWasRewrittenWithTheSameFooter:
     @pytest.fixture
-    def rewritten(self, runs: Runs, tmp_path: Path) -> Earlier:
+    def rewritten(self, runs: Runs, tmp_path: Path) -> Path:
         """A published run over two files of numbered texts, which a test rewrites."""
         numbers = np.random.default_rng(1).integers(100_000, 999_999, ROWS)
         texts = [f"A text about the number {number}." for number in numbers]
@@ -185,68 +154,66 @@ class TestAnInputThatWasRewrittenWithTheSameFooter:
         (tmp_path / "in").mkdir()
         write_uncompressed(tmp_path / "in/plain.parquet", rows)
         pq.write_table(rows, tmp_path / "in/snappy.parquet")
-        return published(runs, tmp_path / "in")
+        return runs.publish(tmp_path / "in", "kept")
 
     @pytest.mark.parametrize(
         ("name", "rewrite"), [("plain", rewrite_shuffled), ("snappy", rewrite_with_two_rows_exchanged)]
     )
     def test_an_input_rewritten_with_the_same_footer_gets_no_score_of_another_text(
-        self, rewritten: Earlier, name: str, rewrite: Callable[[Path], None]
+        self, runs: Runs, rewritten: Path, tmp_path: Path, name: str, rewrite: Callable[[Path], None]
     ) -> None:
-        rewrite(rewritten.source / f"{name}.parquet")
+        rewrite(tmp_path / f"in/{name}.parquet")
 
         with pytest.raises(ShardError, match=f"{name}, rows 0 to {ROWS - 1}: these are not the texts"):
-            rewritten.refiltered(keep_all=True)
+            runs.refilter(rewritten, keep_all=True)
 
     def test_an_input_rewritten_with_the_same_footer_may_have_other_values_where_none_was_scored(
-        self, rewritten: Earlier, scorer: SequenceClassifier
+        self, runs: Runs, rewritten: Path, scorer: SequenceClassifier, tmp_path: Path
     ) -> None:
-        rewrite_shuffled(rewritten.source / "plain.parquet", "other")
+        rewrite_shuffled(tmp_path / "in/plain.parquet", "other")
 
-        again = pq.read_table(rewritten.refiltered(keep_all=True) / "data/plain.parquet")
+        again = pq.read_table(runs.refilter(rewritten, keep_all=True) / "data/plain.parquet")
 
-        assert again["other"].equals(pq.read_table(rewritten.source / "plain.parquet")["other"])
+        assert again["other"].equals(pq.read_table(tmp_path / "in/plain.parquet")["other"])
         assert again["score"].to_pylist() == scorer.score(again["text"]).values[:, 0].tolist()
 
     def test_an_input_rewritten_with_the_same_footer_is_scored_again_as_it_is_if_a_published_file_was_lost(
-        self, rewritten: Earlier, ledger: Ledger, scorer: SequenceClassifier, tmp_path: Path
+        self, runs: Runs, rewritten: Path, scorer: SequenceClassifier, tmp_path: Path
     ) -> None:
-        spec = rewritten.spec
-        (rewritten.output / "data/plain.parquet").unlink()
-        rewrite_shuffled(rewritten.source / "plain.parquet")
+        spec = runs.specs[rewritten]
+        (rewritten / "data/plain.parquet").unlink()
+        rewrite_shuffled(tmp_path / "in/plain.parquet")
 
-        inspect_and_repair(ledger, spec.run_id, hashes=False)
-        shards = {shard.name: shard for shard in ledger.shards(spec.run_id)}
-        score(ledger, scorer, spec, [shards["plain"]], scratch=tmp_path / "scratch")
-        inspect_and_repair(ledger, spec.run_id, hashes=False)
+        inspect_and_repair(runs.ledger, spec.run_id, hashes=False)
+        shards = {shard.name: shard for shard in runs.ledger.shards(spec.run_id)}
+        score(runs.ledger, scorer, spec, [shards["plain"]], scratch=tmp_path / "scratch")
+        inspect_and_repair(runs.ledger, spec.run_id, hashes=False)
 
-        rows = pq.read_table(rewritten.output / "data/plain.parquet")
+        rows = pq.read_table(rewritten / "data/plain.parquet")
         assert rows["score"].to_pylist() == scorer.score(rows["text"]).values[:, 0].tolist()
-        assert rows["text"].equals(pq.read_table(rewritten.source / "plain.parquet")["text"])
+        assert rows["text"].equals(pq.read_table(tmp_path / "in/plain.parquet")["text"])
 
 
 class TestAShardWhoseScoresCannotBeRead:
-    def test_a_damaged_file_of_scores_fails_its_shard_and_refuses_a_cut(self, earlier: Earlier) -> None:
-        Published(str(earlier.output)).flip("scores/000_00001.parquet")
+    def test_a_damaged_file_of_scores_fails_its_shard_and_refuses_a_cut(self, runs: Runs, earlier: Path) -> None:
+        Published(str(earlier)).flip("scores/000_00001.parquet")
 
         for choice in ({"min_score": 1.0}, {"keep_top": "30%"}):
             with pytest.raises(
                 ShardError, match=r"000_00001\.parquet is not the file that its manifest lists\. Repair it"
             ):
-                earlier.refiltered(**choice)
+                runs.refilter(earlier, **choice)
 
-    def test_scores_that_cannot_be_copied_for_lack_of_a_temporary_folder_are_an_error(
-        self, earlier: Earlier, tmp_path: Path
-    ) -> None:
-        (receipt, *_) = published_run(str(earlier.output)).receipts
+    def test_scores_that_no_temporary_folder_takes_are_an_error(self, earlier: Path, tmp_path: Path) -> None:
+        (receipt, *_) = published_run(str(earlier)).receipts
 
         with pytest.raises(ShardError, match=r"Copying scores/000_00000\.parquet to .*none: "):
-            sound_copy(str(earlier.output), receipt.run_id, receipt.scores, scratch_dir=tmp_path / "none")
+            sound_copy(str(earlier), receipt.run_id, receipt.scores, scratch_dir=tmp_path / "none")
 
     def test_a_file_of_scores_that_came_wrong_once_is_read_again(
-        self, earlier: Earlier, monkeypatch: pytest.MonkeyPatch
+        self, runs: Runs, earlier: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        file, opened = earlier.output / "scores/000_00001.parquet", LocalFileSystem.open
+        file, opened = earlier / "scores/000_00001.parquet", LocalFileSystem.open
         wrong = [file.read_bytes()[:-1] + b"x"]
 
         def wrong_once(self: LocalFileSystem, path: str, *arguments: Any, **options: Any) -> Any:
@@ -255,49 +222,51 @@ class TestAShardWhoseScoresCannotBeRead:
 
         with monkeypatch.context() as patch:
             patch.setattr(LocalFileSystem, "open", wrong_once)
-            again = earlier.refiltered(min_score=0.0)
+            again = runs.refilter(earlier, min_score=0.0)
 
         assert wrong == []
-        assert data_digests(again) == data_digests(earlier.output)
+        assert data_digests(again) == data_digests(earlier)
 
-    def test_scores_of_a_run_that_was_published_again_are_refused(self, earlier: Earlier) -> None:
-        model = earlier.plan(min_score=1.0).spec.scorings[0].served_by
-        other = earlier.fresh(min_score=0.0, limit_rows=20)
-        shutil.copy(other / "manifest.parquet", earlier.output)
+    def test_scores_of_a_run_published_again_are_refused(self, runs: Runs, earlier: Path, source: Path) -> None:
+        model = runs.refilter_plan(earlier, min_score=1.0).spec.scorings[0].served_by
+        other = runs.publish(source, "fresh", min_score=0.0, limit_rows=20)
+        shutil.copy(other / "manifest.parquet", earlier)
 
         with pytest.raises(UsageError, match="has changed since this run was enqueued: repeat the `producer refilter`"):
             load_stored_scores(model, None)
 
     def test_a_shard_without_scores_fails_again_with_the_reason(self, runs: Runs, source: Path) -> None:
-        earlier = published(runs, source, failing=["000_00000"])
+        earlier = runs.publish(source, failing=["000_00000"])
 
         with pytest.raises(ShardError, match="was published without the shard 000_00000, so it has no scores of it"):
-            earlier.refiltered(min_score=1.0)
+            runs.refilter(earlier, min_score=1.0)
 
 
 class TestACut:
     """`--keep-top` and `--buckets` of a run with three labels."""
 
     @pytest.fixture
-    def earlier(self, ledger: Ledger, source: Path, tmp_path: Path) -> Earlier:
-        model = tiny_classifier(tmp_path / "model", labels=3)
-        scorer = load_classifier(str(model), "float32", parity_rows=0, threads=1)
-        return published(Runs(ledger=ledger, scorer=scorer, models=(str(model),), folder=tmp_path), source)
+    def runs(self, runs: Runs, tmp_path: Path) -> Runs:
+        return runs.by(tiny_classifier(tmp_path / "model", labels=3))
 
     @pytest.fixture
-    def rows(self, earlier: Earlier) -> pd.DataFrame:
-        rows: pd.DataFrame = published_rows(earlier.output).to_pandas()
+    def earlier(self, runs: Runs, source: Path) -> Path:
+        return runs.publish(source, "kept")
+
+    @pytest.fixture
+    def rows(self, earlier: Path) -> pd.DataFrame:
+        rows: pd.DataFrame = published_rows(earlier).to_pandas()
         return rows
 
     @pytest.mark.parametrize("within", ["label", 'the "topic"'])
     def test_a_cut_keeps_the_best_tokens_within_each_label_or_value_of_the_input_and_says_how_many(
-        self, earlier: Earlier, source: Path, rows: pd.DataFrame, within: str
+        self, runs: Runs, earlier: Path, source: Path, rows: pd.DataFrame, within: str
     ) -> None:
         cut = {"keep_top": "30%", "by": "token_count", "within": within}
         nulls = int(rows[within].isna().sum())
         rows = rows[rows[within].notna()]
 
-        again = earlier.refiltered(**cut)
+        again = runs.refilter(earlier, **cut)
 
         best = pd.concat(
             best_of(of_label, 0.3, "token_count") for _, of_label in rows.groupby(rows[within].astype(object))
@@ -308,9 +277,9 @@ class TestACut:
         told = (f"Keeps {share:.2%} of token_count: {len(best)} rows.",)
         unranked = f"{nulls} scored rows, whose {within} is null,"
         out = (f"{unranked} are left out, and are not in these figures.",) if nulls else ()
-        assert earlier.plan(**cut).notes == (*told, *out)
+        assert runs.refilter_plan(earlier, **cut).notes == (*told, *out)
         assert nulls or within == "label"
-        marked = earlier.plan(**{**cut, "keep_top": None}, buckets=4, keep_all=True)
+        marked = runs.refilter_plan(earlier, **{**cut, "keep_top": None}, buckets=4, keep_all=True)
         assert marked.notes == ((f"{unranked} have no bucket.",) if nulls else ())
         card = (again / "README.md").read_text()
         assert (
@@ -321,15 +290,13 @@ class TestACut:
         assert "--where" not in card.partition("producer refilter ")[2]
         assert verify(str(again), source=(str(source),)).faults == ()
 
-    def test_buckets_are_columns_that_a_filter_may_use(
-        self, earlier: Earlier, source: Path, rows: pd.DataFrame
-    ) -> None:
+    def test_a_filter_may_use_buckets(self, runs: Runs, earlier: Path, source: Path, rows: pd.DataFrame) -> None:
         columns = ("score_LABEL_0", "score_LABEL_1")
         cut: dict[str, Any] = {"buckets": 4, "score_columns": columns}
         rows["highest"] = rows[[*columns]].max(axis=1)
         edges = [float(best_of(rows, share, column="highest")["highest"].min()) for share in (0.75, 0.5, 0.25)]
 
-        again, once_more = (earlier.refiltered(to, **cut, where="bucket >= 2") for to in ("again", "more"))
+        again, once_more = (runs.refilter(earlier, to, **cut, where="bucket >= 2") for to in ("again", "more"))
 
         kept = published_rows(again).to_pandas()
         expected = np.searchsorted(edges, rows["highest"], side="right")
@@ -344,9 +311,9 @@ class TestACut:
 
     @pytest.mark.parametrize("within", ['the "topic"', "hash"])
     def test_buckets_are_within_each_value_of_the_input_and_none_is_without_a_value(
-        self, earlier: Earlier, source: Path, rows: pd.DataFrame, within: str
+        self, runs: Runs, earlier: Path, source: Path, rows: pd.DataFrame, within: str
     ) -> None:
-        again = earlier.refiltered(buckets=2, within=within, keep_all=True)
+        again = runs.refilter(earlier, buckets=2, within=within, keep_all=True)
 
         by_value = rows.groupby(rows[within].astype(object))
         halves = {value: best_of(of_value, 0.5)["score"].min() for value, of_value in by_value}
@@ -357,18 +324,19 @@ class TestACut:
         assert published_rows(again)["bucket"].to_pylist() == expected
         assert verify(str(again), source=(str(source),)).faults == ()
 
-    def test_a_cut_by_an_interrupted_command_is_the_same_run(self, earlier: Earlier) -> None:
+    def test_a_cut_by_an_interrupted_command_is_the_same_run(self, runs: Runs, earlier: Path) -> None:
         cut: dict[str, Any] = {"keep_top": "50%", "by": "token_count"}
 
-        assert earlier.plan(**cut, buckets=20).spec.run_id == earlier.plan(**cut, buckets=20).spec.run_id
-        assert earlier.plan(**cut, buckets=20).spec.run_id != earlier.plan(**cut, buckets=10).spec.run_id
+        one, same, other = (runs.refilter_plan(earlier, **cut, buckets=buckets).spec for buckets in (20, 20, 10))
 
-    def test_a_cut_by_a_score_that_is_named_twice_is_by_this_score(self, earlier: Earlier) -> None:
-        once = earlier.plan(keep_top="30%", score_columns=("score",))
+        assert one.run_id == same.run_id != other.run_id
 
-        assert earlier.plan(keep_top="30%", score_columns=("score", "score")).spec == once.spec
+    def test_a_cut_by_a_score_that_is_named_twice_is_by_this_score(self, runs: Runs, earlier: Path) -> None:
+        once = runs.refilter_plan(earlier, keep_top="30%", score_columns=("score",))
 
-    def test_a_cut_that_means_nothing_is_refused(self, earlier: Earlier) -> None:
+        assert runs.refilter_plan(earlier, keep_top="30%", score_columns=("score", "score")).spec == once.spec
+
+    def test_a_cut_that_means_nothing_is_refused(self, runs: Runs, earlier: Path, source: Path) -> None:
         told_before_rows_are_scored: dict[str, dict[str, Any]] = {
             "Use only one of --keep-top, --min-score": {"keep_top": "5%", "keep_all": True},
             "--by .*for --keep-top": {"by": "token_count", "keep_all": True},
@@ -388,19 +356,21 @@ class TestACut:
             "Say which rows to keep": {"buckets": 4},
         }
         by_rows = {"--by hash: the weights of 000_00000 are too high": {"keep_top": "5%", "by": "hash"}}
-        unchosen = replace(earlier.runs.options(earlier.source, "new"), keep_all=False)
+        unchosen = replace(runs.options(source, "new"), keep_all=False)
 
         for refusal, choice in {**told_before_rows_are_scored, **by_rows}.items():
             with pytest.raises(UsageError, match=refusal):
-                earlier.plan(**choice)
+                runs.refilter_plan(earlier, **choice)
         for refusal, choice in told_before_rows_are_scored.items():
             if not choice.keys() & {"score_columns", "within", "buckets"}:
                 with pytest.raises(UsageError, match=refusal):
                     plan_run(replace(unchosen, **choice))
 
-    def test_a_cut_of_a_run_that_scores_first_is_that_of_its_scores(self, earlier: Earlier, source: Path) -> None:
+    def test_a_cut_of_a_run_that_scores_first_is_that_of_its_scores(
+        self, runs: Runs, earlier: Path, source: Path
+    ) -> None:
         choice = {"keep_top": "30%", "by": "token_count"}
-        runs, best = earlier.runs, earlier.runs.folder / "best"
+        best = runs.folder / "best"
         plan = plan_run(runs.options(source, "best", **choice))
         scores = runs.publish_plan(plan)
         assert plan.then
@@ -410,11 +380,12 @@ class TestACut:
 
         assert plan.spec.output_uri == f"{best}-scores"
         assert published_rows(scores).num_rows == 0
-        assert data_digests(best) == data_digests(earlier.refiltered(**choice))
+        assert data_digests(best) == data_digests(runs.refilter(earlier, **choice))
         assert verify(str(best), source=(str(source),)).faults == ()
 
-    def test_a_cut_of_a_run_that_scores_first_needs_a_free_output(self, earlier: Earlier) -> None:
-        taken = earlier.runs.options(earlier.source, "kept", keep_top="5%")
+    @pytest.mark.usefixtures("earlier")
+    def test_a_cut_of_a_run_that_scores_first_needs_a_free_output(self, runs: Runs, source: Path) -> None:
+        taken = runs.options(source, "kept", keep_top="5%")
 
         with pytest.raises(
             UsageError, match=r"restore the scores.* not at .*kept-scores\. .* --keep-top 5% --output URI --input .*"

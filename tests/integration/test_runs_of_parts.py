@@ -100,9 +100,7 @@ def test_a_run_of_parts_has_the_rows_and_scores_of_one_without_and_is_sound(runs
     check_found_by_place(parted, source)
 
 
-def test_merged_parts_are_sound_and_give_a_refilter_the_rows_and_scores_of_a_fresh_run(
-    runs: Runs, source: Path
-) -> None:
+def test_merged_parts_are_sound_and_refilter_to_the_rows_and_scores_of_a_fresh_run(runs: Runs, source: Path) -> None:
     merged = runs.publish(source, "parts", min_score=0.0, target_file_size="1MB", **PARTED)
     fresh = runs.publish(source, "fresh", where="length(text) > 300", **PARTED)
 

@@ -16,7 +16,6 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Bert
 
 import shardsift
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.spec import disclosed_spec
 from shardsift.fleet.scorers.sequence_classifier import resolve_classifier
@@ -55,12 +54,10 @@ def scorers(models: dict[str, Path]) -> dict[str, SequenceClassifier]:
 
 
 @pytest.fixture
-def several_runs(
-    ledger: Ledger, models: dict[str, Path], scorers: dict[str, SequenceClassifier], tmp_path: Path
-) -> Runs:
+def several_runs(runs: Runs, models: dict[str, Path], scorers: dict[str, SequenceClassifier]) -> Runs:
     """Runs by three models."""
     named = tuple(f"{name}={model}" for name, model in models.items())
-    return Runs(ledger=ledger, scorer=list(scorers.values()), models=named, folder=tmp_path)
+    return replace(runs, scorer=list(scorers.values()), models=named)
 
 
 class TestARun:
@@ -88,9 +85,7 @@ class TestARun:
         assert all(f"- `{column}`: " in card for column in spec.output_columns)
         assert published_run(str(out)).spec == disclosed_spec(spec)
 
-    def test_a_run_of_several_models_refilters_to_the_bytes_of_a_fresh_run(
-        self, several_runs: Runs, shards: Path
-    ) -> None:
+    def test_several_models_refilter_to_the_bytes_of_a_fresh_run(self, several_runs: Runs, shards: Path) -> None:
         earlier = several_runs.publish(shards, "earlier", where=WHERE, limit_rows=24)
         where = "far_label = 'LABEL_1' or edu_score > 4"
         fresh = several_runs.publish(shards, "fresh", where=where, limit_rows=24)
@@ -101,9 +96,7 @@ class TestARun:
         assert data_digests(again) == data_digests(fresh)
 
     @pytest.mark.parametrize("min_score", [3.0, None])
-    def test_a_min_score_does_not_say_of_which_model_it_is(
-        self, several_runs: Runs, shards: Path, min_score: float | None
-    ) -> None:
+    def test_a_min_score_is_for_a_single_model(self, several_runs: Runs, shards: Path, min_score: float | None) -> None:
         with pytest.raises(UsageError, match="--where or --keep-all: a --min-score is for a single model"):
             plan_run(several_runs.options(shards, min_score=min_score))
 
@@ -117,9 +110,7 @@ class TestOneEncoder:
             *(pytest.param(name, False, marks=pytest.mark.slow) for name in OTHERS),
         ],
     )
-    def test_one_encoder_runs_once_for_two_heads_with_their_own_scores(
-        self, family: str, pooler: bool, tmp_path: Path
-    ) -> None:
+    def test_an_encoder_runs_once_and_its_heads_score_as_alone(self, family: str, pooler: bool, tmp_path: Path) -> None:
         model = family_classifier(family, tmp_path / "one", labels=2)
         one, other = loaded(model), loaded(with_another_head(model, tmp_path / "other", labels=3, pooler=pooler))
         texts = sample_texts(24, seed=3)

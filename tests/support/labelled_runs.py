@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from support.processes import call_command
+from support.small_run import Runs
 
 SHARDS, ROWS = 4, 60
 TOPICS = ["law", "art", None, "law"]  # of rows 0, 1, 2 and 3, and so on
@@ -18,8 +19,9 @@ THRESHOLD = 3.25
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledRun:
-    """A run over `source`, published at `output`, and the commands on it."""
+    """A run over `source`, published at `output`, the commands on it, and other runs beside it."""
 
+    runs: Runs
     source: Path
     output: Path
     environment: dict[str, str]
@@ -34,6 +36,10 @@ class LabelledRun:
         rows = pd.concat([scores, source.drop(columns=[*scores.columns], errors="ignore")], axis="columns")
         rows["good"] = rows["url"].str.contains("//(?:reference|docstrings)")
         return rows.dropna(subset="score").set_index(["shard", "row"])
+
+    def refiltered(self, output: str = "again", **choice: Any) -> Path:
+        """Publish a run over its scores."""
+        return self.runs.refilter(self.output, output, input_uris=(str(self.source),), **choice)
 
     def command(self, name: str, *arguments: object, exit_code: int = 0, output: Path | None = None) -> list[str]:
         """What the command prints, with the lines of stderr last."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shardsift.fleet.ledger import Claim, Ledger
+from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.storage.open_output import open_output
@@ -16,6 +17,7 @@ from shardsift.producer.planning.plan import Plan, plan_run
 from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.publishing.publish import finalize_run
 from shardsift.worker.scoring import Scorer
+from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.service.checkpoint_store import open_checkpoint
 from shardsift.worker.service.device_meter import DeviceMeter
 from shardsift.worker.service.lease import Lease
@@ -31,13 +33,19 @@ Scorers = Scorer[Any] | list[Scorer[Any]]  # one for each scoring of the run, or
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """Whole runs by one scorer, each with its own output below `folder`, and runs over their scores."""
+    """Whole runs by the same models, each with its own output below `folder`, and runs over their scores."""
 
     ledger: Ledger
     scorer: Scorers
     models: tuple[str, ...]
     folder: Path
     specs: dict[Path, RunSpec] = field(default_factory=dict)  # by output
+
+    def by(self, *models: Path, **named: Path) -> "Runs":
+        """The same runs by another model, or by several that are named."""
+        scorers: Scorers = [loaded(model) for model in (*models, *named.values())]
+        names = (*map(str, models), *(f"{name}={model}" for name, model in named.items()))
+        return replace(self, scorer=scorers, models=names)
 
     def options(self, source: Path, output: str = "out", **options: Any) -> RunOptions:
         """The options of a run that keeps all rows, unless they say otherwise."""
@@ -68,15 +76,19 @@ class Runs:
         return output
 
 
-def publish(ledger: Ledger, scorer: Scorers, options: RunOptions, *, scratch: Path) -> RunSpec:
-    """Enqueue, score and publish a run. Returns its spec."""
-    plan = plan_run(options)
-    publish_plan(ledger, scorer, plan, scratch=scratch)
-    return plan.spec
+def shared_runs(redis_url: str, model: Path, folder: Path) -> Runs:
+    """Runs for a fixture that outlives a test."""
+    ledger = Ledger.connect(Settings(redis_url=redis_url))
+    return Runs(ledger=ledger, scorer=loaded(model), models=(str(model),), folder=folder)
+
+
+def loaded(model: Path) -> Scorer[Any]:
+    """The scorer of a model, loaded as by a worker."""
+    return load_classifier(str(model), "float32", device="cpu", parity_rows=0, threads=1)
 
 
 def publish_plan(ledger: Ledger, scorer: Scorers, plan: Plan, *, scratch: Path, failing: Collection[str] = ()) -> None:
-    """The same for a plan. The shards named in `failing` are not scored: they fail."""
+    """Enqueue, score and publish a run. The shards named in `failing` are not scored: they fail."""
     spec = plan.spec
     open_output(spec.output_uri, spec.run_id).reserve(spec)
     ledger.create_run(spec, plan.shards, now=1.0)

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import re
 from functools import partial
 from pathlib import Path
 
@@ -10,18 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardsift.fleet.errors import ShardError, UsageError
-from shardsift.fleet.inputs.columns import SEEN
+from shardsift.fleet.errors import ShardError
 from shardsift.fleet.inputs.csv_file import CsvFile
 from shardsift.fleet.inputs.input_file import NotedRows
 from shardsift.fleet.inputs.open_input import columns_of_lines, open_input
 from support.line_files import columns_of, read, read_with_bad, rows_of, write_file
 
 
-@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".csv.zst"])
-def test_rows_are_read_as_they_were_written(tmp_path: Path, ending: str) -> None:
+def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     content = 'id,text,score,good\n1,one,0.5,true\n2,"two, ""quoted""\nand more é 🙂",1e-05,False\n,"",,\n'
-    file = write_file(tmp_path / f"a{ending}", content.encode())
+    file = write_file(tmp_path / "a.csv", content.encode())
 
     assert columns_of(file) == (("id", "int64"), ("text", "string"), ("score", "double"), ("good", "bool"))
     assert rows_of(file) == [
@@ -74,26 +71,6 @@ def test_a_column_without_a_name_is_called_as_pandas_calls_it(tmp_path: Path) ->
     assert columns_of(file) == (("Unnamed: 0", "int64"), ("text", "string"))
 
 
-CHOSEN_FROM = b"id,text,ups\n1,a,x\n2,b,3\n"
-
-
-def test_columns_that_were_not_chosen_are_left_out(tmp_path: Path) -> None:
-    file = write_file(tmp_path / "a.csv", CHOSEN_FROM)
-
-    columns = columns_of(file, (("text", SEEN), ("id", "string")))
-
-    assert columns == (("text", "string"), ("id", "string"))
-    assert rows_of(file, columns, only=True) == [{"text": "a", "id": "1"}, {"text": "b", "id": "2"}]
-
-
-@pytest.mark.parametrize("kind", ["string", SEEN])
-def test_a_chosen_column_that_no_file_has_is_reported(tmp_path: Path, kind: str) -> None:
-    file = write_file(tmp_path / "a.csv", CHOSEN_FROM)
-
-    with pytest.raises(UsageError, match='have no field "title"; they have: id, text, ups. Commas sep'):
-        columns_of(file, (("text", SEEN), ("title", kind)))
-
-
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
     contents = [b"id,text\n1,a\n", b"1,a\n2,b\n", b"text,ups,id\nb,0.5,2\n", b"id,text\n3,c\n"]
@@ -121,34 +98,6 @@ def test_a_file_loses_the_columns_that_the_run_does_not_have(files: list[Path]) 
         assert [row for batch in opened.batches(bad=noted) for row in batch.to_pylist()] == [{"id": 2, "text": "b"}]
 
     assert noted.left_out == {0: ("ups",)}
-
-
-@pytest.mark.parametrize(
-    ("row", "problem"),
-    [
-        ("x,1", 'id is "x", not int64. To keep all of its values as text: --columns id:json,text, in'),
-        ("007,1", 'id is "007", not int64'),
-        ("1,a\rb", r'a quote \("\) or a CR inside a field'),
-        ("1,\udcff", "not UTF-8"),
-        ("1", "another number of fields than the line of names, which has 2. Commas separate fields"),
-        ("1,2,3", "another number of fields"),
-        ('1,a "b" c', "a quote"),
-        (r'1,"a \"b\" c"', "a quote"),
-    ],
-)
-def test_a_row_that_does_not_fit_is_refused_by_its_line(tmp_path: Path, row: str, problem: str) -> None:
-    file = write_file(tmp_path / "a.csv", f'id,text\r\n1,"two\nlines"\n\n{row}\n2,b\n'.encode(errors="surrogateescape"))
-
-    with pytest.raises(ShardError, match=f"a.csv, line 5: {problem}"):
-        read(file, (("id", "int64"), ("text", "string")))
-    rows, bad = read_with_bad(file, (("id", "int64"), ("text", "string")))
-    assert list(bad) == [1]
-    assert re.match(f"line 5: {problem.partition('. ')[0]}", str(bad[1]))
-    assert rows.to_pylist() == [
-        {"id": 1, "text": "two\nlines"},
-        {"id": None, "text": None},
-        {"id": 2, "text": "b"},
-    ]
 
 
 @pytest.mark.parametrize(

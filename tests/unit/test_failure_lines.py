@@ -3,7 +3,6 @@
 import pytest
 
 from shardsift.fleet.ledger import Failure
-from shardsift.fleet.process.wording import counted
 from shardsift.producer.status.causes import causes_of, failure_lines, retry_lines
 
 NO_COLUMN = 'Shard {shard} has no column "text"; it has: url, content. Name one with --text-column.'
@@ -66,32 +65,6 @@ def test_causes_that_differ_only_by_a_number_a_line_a_value_or_a_name_are_one(fi
 )
 def test_a_status_and_a_column_tell_causes_apart(first: str, second: str) -> None:
     assert len(causes_of([failure("a", first), failure("b", second)])) == 2
-
-
-def test_bad_rows_of_many_shards_are_a_line_for_each_column_with_all_their_rows_and_the_remedy_once() -> None:
-    failures = [failure_of_bad_rows(f"reviews/{n:02}", rows=1 + n % 5, column="meta") for n in range(20)]
-    failures += [failure_of_bad_rows(f"reviews/{n:02}", rows=600, column="rating") for n in range(20, 26)]
-
-    meta, rating = failure_lines(failures)
-
-    assert meta.startswith(
-        "20 shards failed on gpu/1 with 60 rows that cannot be read, such as reviews/00: 1 row of 75 "
-    )
-    assert meta.endswith(f'line 7: "meta" has another field. {REMEDY}')
-    assert rating.startswith(
-        "6 shards failed on gpu/1 with 3,600 rows that cannot be read, such as reviews/20: 600 rows of 1,000 "
-    )
-    assert rating.endswith('line 7: "rating" has another field.')
-    assert max(map(len, (meta, rating))) < 500
-
-
-def failure_of_bad_rows(shard: str, *, rows: int, column: str) -> Failure:
-    """As a worker fails a shard with too many rows that cannot be read: it names the first three."""
-    of, allowed = (1000, "10") if rows > 10 else (75, "0.75")
-    first = "; ".join(f'line {7 + n:,}: "{column}" has another field' for n in range(min(rows, 3)))
-    more = f"; and {rows - 3:,} more" if rows > 3 else ""
-    what = f"{counted(rows, 'row')} of {of:,} cannot be read, and --max-bad-rows allows {allowed}; {rows / of:.3g} would do"
-    return failure(shard, f"Shard {shard}: {what}. {first}{more}. {REMEDY}")
 
 
 def test_shards_with_bad_rows_of_several_causes_are_reported_by_the_first_and_never_without_one() -> None:

@@ -192,18 +192,6 @@ def test_bad_rows_of_a_small_shard_are_judged_with_those_of_the_run(tmp_path: Pa
         windows_of_lines(tmp_path, ["null"] + ['{"text": "a"}'] * 74, 0)
 
 
-def test_bad_rows_of_parquet_count_too(tmp_path: Path) -> None:
-    raw = pa.array([b"\xff"] * 11 + [b"good"] * 189, pa.binary())
-    pq.write_table(pa.table({"text": raw.view(pa.string())}), tmp_path / "a.parquet")
-    spec = a_spec(columns=TEXT, max_bad_rows=0.01, window_rows=10)
-
-    with (
-        open_input(str(tmp_path / "a.parquet")) as file,
-        pytest.raises(ShardError, match="11 rows of 200 cannot be read.*--max-bad-rows 0.055 would do"),
-    ):
-        list(read_windows(file, a_shard("000_00000", uri=str(tmp_path / "a.parquet")), spec))
-
-
 def test_as_many_rows_may_be_bad_as_the_share_says_and_in_any_case_a_few() -> None:
     for number in range(101):
         share = float(f"0.{number:02}") if number < 100 else 1.0

@@ -76,30 +76,30 @@ def test_no_model_has_two_recipes() -> None:
     assert len(names) == len(set(names)) >= 20
 
 
+TOPIC_TEXT = {"text_column": "{url}\n\n{text}"}
+OF_TOPICS = {"max_tokens": 8192, "function_to_apply": "softmax"}
+
+
 @pytest.mark.parametrize(
-    ("model", "given"),
+    ("model", "given", "recipe"),
     [
-        (PDFS, {"max_tokens": 512}),
-        (PDFS, {"passages": "stride:256"}),
-        (EDU, {"min_score": 2.0}),
-        (TOPICS, {"text_column": "{title}"}),
-        (TOPICS, {"function_to_apply": "none"}),
-        (NLI, {"labels": ("a",), "hypothesis_template": "About {}."}),
+        (PDFS, {"max_tokens": 512}, {"passages": "finepdfs"}),
+        (PDFS, {"passages": "stride:256"}, {"max_tokens": 2048}),
+        (PDFS, {"text_pair_column": "summary"}, {"max_tokens": 2048}),  # passages are of a single text
+        (TOPICS, {"text_column": "{title}"}, OF_TOPICS),
+        (TOPICS, {"function_to_apply": "none"}, {**TOPIC_TEXT, "max_tokens": 8192}),
+        (NLI, {"labels": ("a",), "hypothesis_template": "About {}."}, {}),
+        (EDU, {"min_score": 2.0}, {}),
+        *(
+            (EDU, chosen, {})
+            for chosen in ({"where": "int_score >= 3"}, {"keep_all": True}, {"function_to_apply": "sigmoid"})
+        ),
     ],
 )
-def test_the_users_option_wins(model: str, given: dict[str, Any]) -> None:
-    assert not used(model, **given).keys() & given.keys()
-
-
-@pytest.mark.parametrize("chosen", [{"where": "int_score >= 3"}, {"keep_all": True}, {"function_to_apply": "sigmoid"}])
-def test_another_choice_of_rows_or_function_leaves_out_the_threshold(chosen: dict[str, Any]) -> None:
-    assert used(EDU, **chosen) == {}
-
-
-def test_options_that_the_user_does_not_set_are_still_the_recipes() -> None:
-    assert used(PDFS, max_tokens=512) == {"passages": "finepdfs"}
-    assert used(TOPICS, text_column="content") == {"max_tokens": 8192, "function_to_apply": "softmax"}
-    assert used(PDFS, text_pair_column="summary") == {"max_tokens": 2048}  # passages are of a single text
+def test_the_users_option_wins_and_the_others_are_still_the_recipes(
+    model: str, given: dict[str, Any], recipe: dict[str, Any]
+) -> None:
+    assert used(model, **given) == recipe
 
 
 def test_a_function_of_the_user_leaves_out_the_rounded_score_which_is_for_raw_ones() -> None:

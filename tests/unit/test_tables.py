@@ -102,23 +102,9 @@ def test_a_file_of_a_ducklake_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_a_finished_write_leaves_is_harmless(tmp_path: Path) -> None:
-    finished = (
-        "_SUCCESS",
-        "_metadata",
-        "_common_metadata",
-        "_started_7",
-        "_committed_7",
-        "_committed_vacuum9",
-        ".part.crc",
-    )
+    left = "_SUCCESS _metadata _common_metadata _started_7 _committed_7 _committed_vacuum9 .part.crc x=1/_SUCCESS"
     write(
-        tmp_path,
-        "a.parquet",
-        "metadata/notes.json",
-        "metadata/photos.metadata.json",
-        "x=1/_SUCCESS",
-        "_k=1/b.parquet",
-        *finished,
+        tmp_path, "a.parquet", "metadata/notes.json", "metadata/photos.metadata.json", "_k=1/b.parquet", *left.split()
     )
 
     assert [Path(uri).name for uri in list_files(str(tmp_path)).uris] == ["b.parquet", "a.parquet"]

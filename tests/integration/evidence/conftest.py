@@ -1,18 +1,14 @@
 """A published run of which is known which rows are good."""
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import redis
 
-from shardsift.fleet.ledger import Ledger
-from shardsift.fleet.process.settings import Settings
 from shardsift.producer.local.demo_data import write_shards
 from support.labelled_runs import ROWS, SHARDS, THRESHOLD, TOPICS, LabelledRun
-from support.small_run import Runs
+from support.small_run import Runs, shared_runs
 
 
 @pytest.fixture(scope="session")
@@ -29,15 +25,12 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def published(
-    shared_redis_url: str, scorer: Any, tiny_model: Path, source: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    with redis.Redis.from_url(shared_redis_url, decode_responses=True) as client:
-        ledger, folder = Ledger(client, Settings()), tmp_path_factory.mktemp("published")
-        runs = Runs(ledger=ledger, scorer=scorer, models=(str(tiny_model),), folder=folder)
-        return runs.publish(source, min_score=THRESHOLD)
+def published(shared_redis_url: str, tiny_model: Path, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    runs = shared_runs(shared_redis_url, tiny_model, tmp_path_factory.mktemp("published"))
+    return runs.publish(source, min_score=THRESHOLD)
 
 
 @pytest.fixture
-def run(published: Path, source: Path, shared_redis_url: str, tmp_path: Path) -> LabelledRun:
-    return LabelledRun(source=source, output=published, environment={"REDIS_URL": shared_redis_url}, files=tmp_path)
+def run(runs: Runs, published: Path, source: Path, shared_redis_url: str, tmp_path: Path) -> LabelledRun:
+    environment = {"REDIS_URL": shared_redis_url}
+    return LabelledRun(runs=runs, source=source, output=published, environment=environment, files=tmp_path)

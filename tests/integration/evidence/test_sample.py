@@ -1,6 +1,5 @@
 """`producer sample` draws rows of a run to label, and shows the texts that were scored and nothing of their scores."""
 
-import random
 import resource
 from dataclasses import replace
 from pathlib import Path
@@ -12,17 +11,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from shardsift.fleet.ledger import Ledger
 from shardsift.producer.evidence.rows_to_label import rows_to_label
 from shardsift.producer.evidence.sheet import read_labels
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.scores.scored_run import ScoredRun, scored_run
-from shardsift.worker.scoring.load import load_classifier
-from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.labelled_runs import ROWS, SHARDS, THRESHOLD, LabelledRun
 from support.line_files import write_csv, write_json_lines
 from support.models import tiny_classifier
-from support.small_run import Runs, score
+from support.small_run import score
 
 SCORED = SHARDS * ROWS - 1
 
@@ -82,19 +78,12 @@ def test_a_sheet_has_texts_columns_and_exact_weights_but_no_score(run: LabelledR
     check_weights(sheet, run)
 
 
-def test_the_same_rows_are_drawn_from_receipts_in_any_order_and_in_any_format(
-    run: LabelledRun, scored: ScoredRun
-) -> None:
-    receipts = [*scored.receipts]
-    random.Random(1).shuffle(receipts)
-    assert receipts != [*scored.receipts]
-    source = (str(run.source),)
+def test_the_same_rows_are_drawn_from_receipts_in_any_order_and_format(run: LabelledRun, scored: ScoredRun) -> None:
+    reversed_run = replace(scored, receipts=[*scored.receipts][::-1])
 
-    sheets = [rows_to_label(one, rows=40, source=source) for one in (scored, replace(scored, receipts=receipts))]
-
-    assert sheets[0].table == sheets[1].table
     files = [run.sheet("--rows", 40, ending=ending) for ending in (".csv", ".jsonl", ".parquet")]
-    assert [read_labels(file).table.to_pydict() for file in files] == [sheets[0].table.to_pydict()] * 3
+    drawn = rows_to_label(reversed_run, rows=40, source=(str(run.source),)).table.to_pydict()
+    assert [read_labels(file).table.to_pydict() for file in files] == [drawn] * 3
     assert places(run.sheet("--rows", 40, "--seed", 7)) != places(files[2])
 
 
@@ -120,13 +109,13 @@ def test_more_rows_stand_beside_those_that_are_labelled(run: LabelledRun) -> Non
     )
 
 
-def test_more_rows_of_a_csv_have_columns_of_any_type(runs: Runs, tmp_path: Path, run: LabelledRun) -> None:
+def test_more_rows_of_a_csv_have_columns_of_any_type(run: LabelledRun, tmp_path: Path) -> None:
     tags = pa.table(
         {"text": ["a", "b c", "d", "e f g"], "tags": [["x"], [], None, ["y", "z"]], "day": [1.5, None, 2, 3]}
     )
     (tmp_path / "in").mkdir()
     pq.write_table(tags, tmp_path / "in/a.parquet")
-    at = {"source": tmp_path / "in", "output": runs.publish(tmp_path / "in")}
+    at = {"source": tmp_path / "in", "output": run.runs.publish(tmp_path / "in")}
     ours = replace(run, **at)
     middle = sorted(pq.read_table(at["output"] / "scores")["score"].to_pylist())[2]
 
@@ -155,16 +144,9 @@ def test_of_each_value_of_a_column_rows_are_drawn_and_those_without_one_are_told
     check_weights(more, run, scored=SCORED - without)
 
 
-def test_without_a_threshold_rows_are_drawn_around_the_edge_of_the_best_tenth(
-    run: LabelledRun, runs: Runs, published: Path
-) -> None:
+def test_without_a_threshold_rows_are_drawn_around_the_edge_of_the_best_tenth(run: LabelledRun) -> None:
     for where in ("score < 3", "token_count > 20", None):
-        again = runs.refilter(
-            published,
-            f"kept-{where}",
-            input_uris=(str(run.source),),
-            **({"where": where} if where else {"keep_all": True}),
-        )
+        again = run.refiltered(f"kept-{where}", **({"where": where} if where else {"keep_all": True}))
         sheet = run.files / f"{where}.parquet"
 
         lines = run.command("sample", "--input", run.source, "--output", sheet, "--rows", 40, output=again)
@@ -178,11 +160,9 @@ def test_without_a_threshold_rows_are_drawn_around_the_edge_of_the_best_tenth(
 
 
 def test_of_several_models_the_one_in_the_filter_is_sampled_or_the_one_that_is_named(
-    runs: Runs, tiny_model: Path, scorer: SequenceClassifier, run: LabelledRun, tmp_path: Path
+    run: LabelledRun, tiny_model: Path, tmp_path: Path
 ) -> None:
-    other = tiny_classifier(tmp_path / "other", seed=1)
-    scorers = [scorer, load_classifier(str(other), "float32", parity_rows=0, threads=1)]
-    several = replace(runs, models=(f"edu={tiny_model}", f"tox={other}"), scorer=scorers)
+    several = run.runs.by(edu=tiny_model, tox=tiny_classifier(tmp_path / "other", seed=1))
     output = several.publish(run.source)
     edu, tox = (round(pd.read_parquet(output / "scores")[f"{name}_score"].median(), 3) for name in ("edu", "tox"))
     by_tox = several.refilter(output, "by-tox", where=f"tox_score >= {tox}")
@@ -200,9 +180,7 @@ def test_of_several_models_the_one_in_the_filter_is_sampled_or_the_one_that_is_n
     assert with_both.endswith("several score columns: edu_score, tox_score. Name one with --score-column.")
 
 
-def test_the_text_of_a_template_of_several_columns_or_of_a_pair_is_shown_as_it_was_scored(
-    run: LabelledRun, scored: ScoredRun
-) -> None:
+def test_the_text_of_several_columns_or_a_pair_is_shown_as_it_was_scored(run: LabelledRun, scored: ScoredRun) -> None:
     (edu,) = scored.spec.scorings
 
     for scoring, shown in (
@@ -217,9 +195,7 @@ def test_the_text_of_a_template_of_several_columns_or_of_a_pair_is_shown_as_it_w
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parts"])
-def test_the_text_is_that_of_the_row_also_beside_bad_rows_and_in_parts_of_a_file(
-    runs: Runs, run: LabelledRun, tmp_path: Path, kind: str
-) -> None:
+def test_the_text_is_that_of_the_row_beside_bad_rows_and_in_parts(run: LabelledRun, tmp_path: Path, kind: str) -> None:
     rows = [{"url": f"u{row}", "text": f'text {row}\nof "many", words ' * (row % 7 + 1)} for row in range(40)]
     options: dict[str, Any] = {"max_bad_rows": 0.1}
     if kind == "jsonl":
@@ -232,7 +208,7 @@ def test_the_text_is_that_of_the_row_also_beside_bad_rows_and_in_parts_of_a_file
         (tmp_path / "in").mkdir()
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in/a.parquet", row_group_size=8)
         options = {"rows_per_task": 16}
-    output = runs.publish(tmp_path / "in", **options)
+    output = run.runs.publish(tmp_path / "in", **options)
     ours = replace(run, source=tmp_path / "in", output=output)
     middle = float(pd.read_parquet(output / "scores")["score"].median())
 
@@ -245,13 +221,11 @@ def test_the_text_is_that_of_the_row_also_beside_bad_rows_and_in_parts_of_a_file
     assert places_of(table) == {*zip(scores["shard"], scores["row"], strict=True)}
 
 
-def test_rows_of_a_run_that_goes_on_are_drawn_from_its_finished_shards(
-    run: LabelledRun, runs: Runs, ledger: Ledger, redis_url: str, scorer: SequenceClassifier
-) -> None:
+def test_rows_of_a_run_that_goes_on_are_drawn_from_its_finished_shards(run: LabelledRun, redis_url: str) -> None:
     run = replace(run, environment={"REDIS_URL": redis_url})
-    plan = plan_run(runs.options(run.source, min_score=THRESHOLD))
-    ledger.create_run(plan.spec, plan.shards, now=1.0)
-    score(ledger, scorer, plan.spec, plan.shards[:2], scratch=run.files / "scratch")
+    plan = plan_run(run.runs.options(run.source, min_score=THRESHOLD))
+    run.runs.ledger.create_run(plan.spec, plan.shards, now=1.0)
+    score(run.runs.ledger, run.runs.scorer, plan.spec, plan.shards[:2], scratch=run.files / "scratch")
 
     first, *_ = run.command("sample", "--output", run.files / "a.csv", "--rows", 20, output=plan.spec.run_id)
 
@@ -259,18 +233,15 @@ def test_rows_of_a_run_that_goes_on_are_drawn_from_its_finished_shards(
     assert {*read_labels(run.files / "a.csv").table["shard"].to_pylist()} == {one.name for one in plan.shards[:2]}
 
 
-def test_what_cannot_be_sampled_is_one_sentence(run: LabelledRun, published: Path) -> None:
-    sheet, taken, new = run.sheet("--rows", 40), run.files / "taken.csv", run.files / "new.csv"
+def test_what_cannot_be_sampled_is_one_sentence(run: LabelledRun) -> None:
+    sheet, new = run.sheet("--rows", 40), run.files / "new.csv"
     empty = run.files / "empty.parquet"
     pq.write_table(pq.read_table(sheet)[:0], empty)
     lacking = run.files / "lacking.parquet"
     pq.write_table(pq.read_table(sheet).filter(pc.field("stratum") != pq.read_table(sheet)["stratum"][0]), lacking)
-    taken.touch()
     source = ("--input", run.source)
 
     for arguments, message in (
-        ((*source, "--output", taken), "exists, and may have labels. Name another --output, or remove it."),
-        ((*source, "--output", "labels.txt"), "labels.txt has no ending of a format of sheets."),
         ((*source, "--output", run.files / "none/a.csv"), "There is no folder "),
         (("--output", new), "Texts are read from the input. Name it with --input."),
         (("--output", new, "--input", sheet), "is in "),
@@ -279,7 +250,6 @@ def test_what_cannot_be_sampled_is_one_sentence(run: LabelledRun, published: Pat
             'the input has no column "topics"; it has: text, id, dump',
         ),
         ((*source, "--output", new, "--columns", "text"), 'the sheet has a column "text" already. Leave "text" out.'),
-        ((*source, "--output", new, "--columns", "url,url"), 'the sheet has a column "url" already. Leave "url" out.'),
         ((*source, "--output", new, "--within", "topics"), "--within topics: name a column of the input"),
         ((*source, "--output", new, "--at", "nan"), "--at nan is not a number that a score can reach."),
         (

@@ -76,9 +76,7 @@ def environment(hub: HubServer, tmp_path: Path) -> dict[str, str]:
     return hub.client_env(tmp_path / "home")
 
 
-def test_a_crawl_is_pinned_to_the_commit_and_names_mirror_its_folder(
-    hub: HubServer, environment: dict[str, str]
-) -> None:
+def test_a_crawl_is_pinned_to_a_commit_and_names_mirror_its_folder(hub: HubServer, environment: dict[str, str]) -> None:
     (source,) = ask(environment, ("crawl", CRAWLS[0]))
 
     commit = hub.commits(REPO)[0].oid
@@ -93,9 +91,7 @@ def test_a_crawl_is_pinned_to_the_commit_and_names_mirror_its_folder(
     assert source["shards"][0]["identity"] == f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def test_other_forms_of_a_uri_find_the_same_files_under_names_of_the_data_folder(
-    hub: HubServer, environment: dict[str, str]
-) -> None:
+def test_other_forms_of_a_uri_find_the_same_files_and_names(hub: HubServer, environment: dict[str, str]) -> None:
     whole, folder, file, sample, lines, named_data = ask(
         environment,
         ("list", f"hf://datasets/{REPO}/data"),

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,82 +9,72 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-import redis
 
 from shardsift.fleet.errors import ShardError, UsageError
-from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.receipt import Histogram
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.producer.flower.pages import rows_json, run_json
 from shardsift.producer.local.demo_data import write_shards
-from shardsift.producer.planning.options import Ranking, RunOptions
+from shardsift.producer.planning.options import Ranking
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.publishing.card_rows import kept_rows
 from shardsift.producer.scores.distribution import chart, score_bins
 from shardsift.producer.scores.scored_run import edges_of_run, near_lines, read_texts, rows_of_run_near, scored_run
 from shardsift.producer.status import run_status
-from shardsift.worker.scoring.load import load_classifier
-from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.input_shards import with_first_texts
 from support.models import tiny_classifier
+from support.outputs import published_rows
 from support.processes import call_command
-from support.small_run import publish, publish_plan, rounding, score
+from support.small_run import Runs, rounding, score, shared_runs
 
 SHARDS, ROWS = 3, 40
 
 
-@dataclass(frozen=True)
-class Scored:
-    """A published run of fineweb-edu's kind."""
+@dataclass(frozen=True, kw_only=True)
+class Scored(Runs):
+    """A run of fineweb-edu's kind over `source`, published at `output`."""
 
-    redis_url: str
-    ledger: Ledger
-    scorer: SequenceClassifier
-    options: RunOptions
-    spec: RunSpec
-    folder: Path
+    settings: Settings
+    source: Path
+    output: Path
 
     @property
-    def output(self) -> str:
-        return self.spec.output_uri
+    def spec(self) -> RunSpec:
+        return self.specs[self.output]
 
     @property
     def rows(self) -> pd.DataFrame:
         """All lines of the scores files."""
-        files = sorted(Path(self.output, "scores").rglob("*.parquet"))
-        return pd.concat(map(pd.read_parquet, files), ignore_index=True)
-
-    @property
-    def settings(self) -> Settings:
-        return Settings(redis_url=self.redis_url)
+        return rows_in(self.output)
 
     def scores(self, *arguments: object) -> list[str]:
         """What the command prints."""
-        done = call_command("producer", "scores", *map(str, arguments), environment={"REDIS_URL": self.redis_url})
+        environment = {"REDIS_URL": self.settings.redis_url}
+        done = call_command("producer", "scores", *map(str, arguments), environment=environment)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 
 
+def rows_in(output: Path) -> pd.DataFrame:
+    rows: pd.DataFrame = published_rows(output, "scores").to_pandas()
+    return rows
+
+
 @pytest.fixture(scope="module")
-def scored(shared_redis_url: str, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scored]:
+def scored(shared_redis_url: str, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
     folder = tmp_path_factory.mktemp("scores")
-    write_shards(folder / "source", shards=SHARDS, rows=ROWS, seed=2)
-    first = folder / "source/000_00000.parquet"
+    first, *_ = write_shards(folder / "source", shards=SHARDS, rows=ROWS, seed=2)
     pq.write_table(with_first_texts(pq.read_table(first), [None]), first)
-    options = RunOptions(
-        input_uris=(str(folder / "source"),),
-        models=(str(tiny_model),),
-        dtype="float32",
-        where="score >= 2.5",
-        output_uri=str(folder / "out"),
-    )
-    scorer = load_classifier(str(tiny_model), "float32", parity_rows=0, threads=1)
-    with redis.Redis.from_url(shared_redis_url, decode_responses=True) as client:
-        ledger = Ledger(client, Settings())
-        plan = rounding(plan_run(options))
-        publish_plan(ledger, scorer, plan, scratch=folder / "scratch")
-        yield Scored(shared_redis_url, ledger, scorer, options, plan.spec, folder)
+    runs = shared_runs(shared_redis_url, tiny_model, folder)
+    output = runs.publish_plan(rounding(plan_run(runs.options(folder / "source", where="score >= 2.5"))))
+    settings = Settings(redis_url=shared_redis_url)
+    return Scored(**vars(runs), settings=settings, source=folder / "source", output=output)
+
+
+@pytest.fixture
+def three_labels(scored: Scored, tmp_path: Path) -> Runs:
+    return replace(scored, folder=tmp_path).by(tiny_classifier(tmp_path / "model", labels=3))
 
 
 def test_the_command_shows_what_each_threshold_keeps(scored: Scored) -> None:
@@ -107,7 +96,7 @@ def test_the_command_shows_what_each_threshold_keeps(scored: Scored) -> None:
 def test_the_exact_edges_of_equal_parts_are_known_before_a_cut(scored: Scored) -> None:
     run = scored_run(scored.spec.run_id, scored.settings)
     best_first = scored.rows["score"].dropna().sort_values(ascending=False)
-    source = pd.concat(map(pd.read_parquet, sorted((scored.folder / "source").glob("*.parquet"))), ignore_index=True)
+    source = pd.concat(map(pd.read_parquet, sorted(scored.source.glob("*.parquet"))), ignore_index=True)
     tokens = source["token_count"][best_first.index]
 
     quarters = [float(best_first.iloc[math.ceil(share * len(best_first)) - 1]) for share in (0.75, 0.5, 0.25)]
@@ -117,33 +106,27 @@ def test_the_exact_edges_of_equal_parts_are_known_before_a_cut(scored: Scored) -
     assert (tenth.rows, tenth.weight, tenth.total) == (kept.sum(), tokens[kept].sum(), tokens.sum())
     assert tokens[best_first > tenth.score].sum() < 0.1 * tokens.sum() <= tenth.weight
     with pytest.raises(UsageError, match="The column token_count is read from the input. Name the input with --input"):
-        edges_of_run(scored_run(scored.output, scored.settings), Ranking(by="token_count"), 4, source=())
+        edges_of_run(scored_run(str(scored.output), scored.settings), Ranking(by="token_count"), 4, source=())
 
 
-def test_of_several_labels_each_has_a_table(scored: Scored, tmp_path: Path) -> None:
-    model = tiny_classifier(tmp_path / "model", labels=3)
-    options = replace(scored.options, models=(str(model),), where=None, keep_all=True, output_uri=str(tmp_path / "out"))
-    scorer = load_classifier(str(model), "float32", parity_rows=0, threads=1)
-    spec = publish(scored.ledger, scorer, options, scratch=tmp_path / "s")
+def test_of_several_labels_each_has_a_table(scored: Scored, three_labels: Runs) -> None:
+    output = three_labels.publish(scored.source)
 
-    found = scored_run(spec.output_uri, scored.settings)
+    found = scored_run(str(output), scored.settings)
 
-    scores = pd.concat(map(pd.read_parquet, Path(spec.output_uri, "scores").rglob("*.parquet")))
-    assert list(found.histograms) == list(spec.scorings[0].label_histogram_columns)
+    assert list(found.histograms) == list(scored.specs[output].scorings[0].label_histogram_columns)
     for column, histogram in found.histograms.items():
-        assert histogram.rows_by_bin == (scores[column].dropna() * 20 // 1).astype(int).value_counts().to_dict()
+        in_bins = (rows_in(output)[column].dropna() * 20 // 1).astype(int).value_counts()
+        assert histogram.rows_by_bin == in_bins.to_dict()
 
 
 @pytest.mark.parametrize(("where", "threshold"), [("{} >= 0.3", 0.3), ("{} > 0.2 AND text != ''", None)])
 def test_all_that_is_shown_of_scores_is_of_the_label_that_the_filter_names(
-    scored: Scored, tmp_path: Path, where: str, threshold: float | None
+    scored: Scored, three_labels: Runs, where: str, threshold: float | None
 ) -> None:
-    model = tiny_classifier(tmp_path / "model", labels=3)
-    scorer = load_classifier(str(model), "float32", parity_rows=0, threads=1)
     label = "score_LABEL_1"
-    options = replace(scored.options, models=(str(model),), min_score=None, where=where.format(label.upper()))
-    spec = publish(scored.ledger, scorer, replace(options, output_uri=str(tmp_path / "out")), scratch=tmp_path / "s")
-    scores = pd.concat(map(pd.read_parquet, Path(spec.output_uri, "scores").rglob("*.parquet")))[label].dropna()
+    output = three_labels.publish(scored.source, where=where.format(label.upper()))
+    spec, scores = scored.specs[output], rows_in(output)[label].dropna()
     in_bins = (scores * 20 // 1).astype(int).value_counts().to_dict()
 
     status, page = run_status(scored.ledger, spec.run_id), run_json(scored.ledger, spec.run_id)
@@ -167,7 +150,7 @@ def test_all_that_is_shown_of_scores_is_of_the_label_that_the_filter_names(
 
 
 def test_a_run_that_goes_on_shows_its_finished_shards(scored: Scored, tmp_path: Path) -> None:
-    plan = plan_run(replace(scored.options, output_uri=str(tmp_path / "out")))
+    plan = plan_run(replace(scored, folder=tmp_path).options(scored.source, where="score >= 2.5"))
     scored.ledger.create_run(plan.spec, plan.shards, now=1.0)
     with pytest.raises(UsageError, match="No shard of .* is done yet"):
         scored_run(plan.spec.run_id, scored.settings)
@@ -183,44 +166,31 @@ def test_a_run_that_goes_on_shows_its_finished_shards(scored: Scored, tmp_path: 
     assert (row.shard, bool(row.text)) == (plan.shards[1].name, True)
 
 
-def test_of_several_score_columns_one_must_be_named_unless_the_filter_does(scored: Scored) -> None:
-    run, edu = scored_run(scored.output, scored.settings), scored.spec.scorings[0]
-    two = replace(run, spec=replace(run.spec, scorings=(edu, replace(edu, score_column="tox_score"))))
-    by_both = replace(two, spec=replace(two.spec, where="score > tox_score"))
-
-    assert two.column(None) == "score"
-    for several in (by_both, replace(two, spec=replace(two.spec, where=None))):
-        with pytest.raises(UsageError, match="several score columns: score, tox_score. Name one with --score-column"):
-            rows_of_run_near(several, None, near=2.5, count=1, source=())
-    with pytest.raises(UsageError, match=r"The run has no score column 'edu'\. There are: score\."):
-        run.column("edu")
-
-
 def test_the_rows_nearest_to_a_threshold_come_with_url_and_text_of_the_input(scored: Scored) -> None:
-    run = scored_run(scored.output, scored.settings)
+    run = scored_run(str(scored.output), scored.settings)
 
-    found = rows_of_run_near(run, None, near=2.5, count=5, source=scored.options.input_uris)
+    found = rows_of_run_near(run, None, near=2.5, count=5, source=(str(scored.source),))
 
     frame = scored.rows.dropna(subset="score")
     nearest = frame.iloc[(frame["score"] - 2.5).abs().argsort(kind="stable")[:5]]
     assert {(row.shard, row.row) for row in found} == set(zip(nearest["shard"], nearest["row"], strict=True))
     assert [row.score for row in found] == sorted(row.score for row in found)
     for row in found:
-        (file,) = (scored.folder / "source").rglob(f"{row.shard.rpartition('/')[2]}*")
+        (file,) = scored.source.rglob(f"{row.shard.rpartition('/')[2]}*")
         source = pq.read_table(file).slice(row.row, 1).to_pylist()[0]
         assert (row.url, row.text) == (source["url"], source["text"])
 
 
 def test_an_input_without_the_shard_of_a_near_row_is_reported(scored: Scored, tmp_path: Path) -> None:
-    run = scored_run(scored.output, scored.settings)
-    (file, *_) = (scored.folder / "source").rglob("*.parquet")
+    run = scored_run(str(scored.output), scored.settings)
+    (file, *_) = scored.source.rglob("*.parquet")
 
     with pytest.raises(UsageError, match=r"^Texts are read from the input\. Name the input with --input: it must have"):
         rows_of_run_near(run, None, near=2.5, count=SHARDS * ROWS, source=(str(file),))
 
 
 def test_parts_and_counts_out_of_range_are_reported(scored: Scored) -> None:
-    run = scored_run(scored.output, scored.settings)
+    run = scored_run(str(scored.output), scored.settings)
 
     for parts in (0, 1, 2.5):
         with pytest.raises(UsageError, match=f"^parts={parts} is wrong: it is a whole number from 2 to 100"):
@@ -236,7 +206,7 @@ def test_parts_and_counts_out_of_range_are_reported(scored: Scored) -> None:
 def test_without_the_input_the_rows_have_no_text(scored: Scored) -> None:
     by_uri, by_ledger = (
         rows_of_run_near(scored_run(target, scored.settings), None, near=2.5, count=3, source=())
-        for target in (scored.output, scored.spec.run_id)
+        for target in (str(scored.output), scored.spec.run_id)
     )
 
     lines = list(near_lines(by_uri))
@@ -248,7 +218,7 @@ def test_without_the_input_the_rows_have_no_text(scored: Scored) -> None:
 
 def test_the_text_of_a_template_or_a_pair_is_shown_as_it_was_scored(scored: Scored) -> None:
     (edu,) = scored.spec.scorings
-    file = scored.folder / "source/000_00001.parquet"
+    file = scored.source / "000_00001.parquet"
     row = pq.read_table(file).slice(7, 1).to_pylist()[0]
     filled = replace(edu, text_template="<{url}> {text}", text_columns=("url", "text"))
     pair = replace(edu, text_pair_column="url")
@@ -266,7 +236,7 @@ def test_the_runs_page_shows_rows_of_a_finished_shard_unless_its_input_has_chang
     assert found["threshold"] == 2.5
     assert min(scores) < 2.5 < max(scores)
     assert all(row["text"] for row in found["rows"])
-    contents = {file: file.read_bytes() for file in (scored.folder / "source").glob("*.parquet")}
+    contents = {file: file.read_bytes() for file in scored.source.glob("*.parquet")}
     try:
         for file in contents:
             pq.write_table(pq.read_table(file)[:5], file)
