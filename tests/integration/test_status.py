@@ -55,13 +55,17 @@ def run(ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watc
 
 
 @state
-def without_a_worker_the_command_that_starts_one_is_named(run: WatchedRun) -> None:
+def without_a_free_worker_the_command_that_starts_one_or_what_they_do_is_named(run: WatchedRun) -> None:
     run.show("new")
     run.worker(queue="score.other")
     run.show("a worker serves another model")
+    run.worker(activity="busy", run_id="another.run")
+    run.show("its own worker is busy with another run")
     run.worker(activity="stopping")
     run.finish(A.name)
     run.show("its own worker stops")
+    run.worker()
+    run.show("its own worker is between two shards")
 
 
 @state
@@ -76,13 +80,6 @@ def a_loading_worker_is_waited_for(run: WatchedRun) -> None:
 
 
 @state
-def a_worker_between_two_shards_is_running(run: WatchedRun) -> None:
-    run.finish(A.name)
-    run.worker()
-    run.show("between two shards")
-
-
-@state
 def machines_are_named_that_are_free_full_of_another_model_or_failed_to_serve(run: WatchedRun) -> None:
     run.machine(free=0)
     run.show("none is free")
@@ -94,12 +91,9 @@ def machines_are_named_that_are_free_full_of_another_model_or_failed_to_serve(ru
     run.show("both want something else")
     run.machine(avoids={SPEC.queue: "CUDA out of memory."})
     run.show("one could not serve it")
-
-
-@state
-def a_run_whose_workers_are_at_other_runs_names_those(run: WatchedRun) -> None:
-    run.worker(activity="busy", run_id="another.run")
-    run.show("busy")
+    claim = run.ledger.claim(run.run_id, A.name, "w1", number_format="bfloat16")
+    run.ledger.complete(claim, a_receipt(run.run_id, A))  # type: ignore[arg-type]
+    run.show("its scores so far are in 16 bits")
 
 
 @state
@@ -145,20 +139,6 @@ def the_command_that_starts_a_worker_names_all_models_and_their_scorer(run: Watc
     for spec in (a_spec(model=MINE), a_spec(scorings=two), a_spec(model=fasttext)):
         run.ledger.create_run(spec, [A], now=0)
         run.show(str(spec.scorings[-1].model.name), run_status(run.ledger, spec.run_id))
-
-
-@state
-def a_run_that_waits_for_a_worker_says_that_before_its_failed_shards(run: WatchedRun) -> None:
-    run.fail(A.name)
-    run.show("a shard failed")
-
-
-@state
-def a_run_in_16_bits_says_what_a_worker_must_be_able_to_do(run: WatchedRun) -> None:
-    claim = run.ledger.claim(run.run_id, A.name, "w1", number_format="bfloat16")
-    run.ledger.complete(claim, a_receipt(run.run_id, A))  # type: ignore[arg-type]
-    run.machine(avoids={SPEC.queue: "This worker scores in float16."})
-    run.show("its worker has left, and another cannot follow")
 
 
 # --- going on ---
@@ -276,11 +256,14 @@ def shards_that_were_queued_just_now_do_not_stall_a_run(run: WatchedRun) -> None
 
 
 @state
-def workers_that_score_nothing_for_minutes_stall_a_run(run: WatchedRun) -> None:
-    run.ledger.renew(run.claim(), rows=5)
+def workers_that_score_nothing_for_minutes_stall_a_run_also_if_the_clock_of_redis_goes_back(run: WatchedRun) -> None:
+    run.ledger.renew(run.claim(), rows=500)
     run.passes(400)
     run.worker(activity="busy", run_id=run.run_id, activity_seconds=400)
     run.show("stalled")
+    run.ledger.report_crash(run.run_id, A.name, "w1@host/7", "killed by signal 9")
+    run.passes(-3600)
+    run.show("after the clock of Redis went back by an hour")
 
 
 @state
@@ -345,15 +328,6 @@ def shards_that_all_wait_for_another_attempt_are_not_stalled_workers(run: Watche
         run.try_later(shard.name, f"Uploading {shard.name}: the Hub answered 429.")
     run.passes(400)
     run.show("both wait")
-
-
-@state
-def a_clock_of_redis_that_goes_back_makes_nothing_look_recent_or_fast(run: WatchedRun) -> None:
-    run.ledger.renew(run.claim(), rows=500)
-    run.ledger.report_crash(run.run_id, A.name, "w1@host/7", "killed by signal 9")
-    run.worker(activity_seconds=400.0)
-    run.passes(-3600)
-    run.show("an hour back")
 
 
 @state
