@@ -151,7 +151,7 @@ def a_run_on_track_says_how_long_it_takes(run: WatchedRun) -> None:
     run.ledger.complete(first, a_receipt(run.run_id, A))
     run.ledger.renew(run.claim(B.name), rows=4, report=REPORT)
     run.worker(activity="busy", run_id=run.run_id, shard=B.name)
-    run.show("on track")
+    run.show("on track", price_per_gpu_hour=360.0)
 
 
 @state
@@ -511,7 +511,7 @@ def test_a_notebook_shows_the_screen_as_text(run: WatchedRun) -> None:
     assert str(status) == "\n".join(status_screen(status))
 
 
-def test_a_scorer_that_invents_a_reason_and_an_input_with_a_field_for_each_row_do_not_fill_the_ledger(
+def test_reasons_and_fields_that_differ_from_row_to_row_do_not_fill_the_ledger(
     run: WatchedRun,
 ) -> None:
     ledger, run_id = run.ledger, run.run_id

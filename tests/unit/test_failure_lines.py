@@ -49,7 +49,7 @@ def test_each_cause_of_failed_shards_is_one_line(failures: list[Failure], lines:
         ("score_1 is no number", "score_2 is no number", 2),
     ],
 )
-def test_a_status_and_a_column_tell_causes_apart_and_a_number_a_line_a_value_and_a_name_do_not(
+def test_causes_differ_by_a_status_or_a_column_and_not_by_a_number_or_name(
     first: str, second: str, causes: int
 ) -> None:
     assert len(causes_of([failure("crawl/a", first), failure("crawl/b", second)])) == causes
