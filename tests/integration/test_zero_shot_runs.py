@@ -10,8 +10,8 @@ import shardsift
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.producer.planning.options import RunOptions
-from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from support.models import plain_scorer
 from support.nli import nli_classifier, pipeline_scores
 from support.outputs import published_rows
 from support.small_run import publish
@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def scorer(model: Path) -> SequenceClassifier:
-    return load_classifier(str(model), "float32", device="cpu", parity_rows=0)
+    return plain_scorer(model)
 
 
 @pytest.fixture
