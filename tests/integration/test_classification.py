@@ -62,9 +62,7 @@ def test_scores_are_those_of_the_pipeline_by_default(
     assert np.array_equal(table["score"].to_numpy(), scores.max(axis=1))
 
 
-def test_rows_are_kept_by_label_and_by_the_score_of_each(
-    classifier: Path, options: RunOptions, ledger: Ledger, tmp_path: Path
-) -> None:
+def test_labels_and_scores_filter_rows(classifier: Path, options: RunOptions, ledger: Ledger, tmp_path: Path) -> None:
     scorer = shardsift.load_scorer(classifier, dtype="float32", device="cpu", parity_rows=0)
     where = "label in ('so-so', 'climate change') and score_climate_change - score_POSITIVE > 0.7"
     options = replace(options, models=(str(classifier),), where=where)
