@@ -23,7 +23,7 @@ from shardsift.producer.status.screen import status_screen, status_table
 from support.golden import FOLDER, check_golden
 from support.processes import call_command
 from support.records import a_receipt, a_scoring_receipt, a_spec, stage_shard
-from support.watched_run import REPORT, SPEC, A, B, C, D, WatchedRun, clocked_ledger
+from support.watched_run import REPORT, SPEC, A, B, C, WatchedRun, clocked_ledger
 
 OTHER = replace(SPEC.scorings[0].model, name="org/other", revision="89ab")
 MINE = replace(SPEC.scorings[0].model, name="/my models/mine", revision="sha256-abc")
@@ -145,36 +145,19 @@ def the_command_that_starts_a_worker_names_all_models_and_their_scorer(run: Watc
 
 
 @state
-def a_run_on_track_says_how_long_it_takes(run: WatchedRun) -> None:
+def a_run_on_track_says_how_long_it_takes_and_what_is_known_of_a_workers_device(run: WatchedRun) -> None:
     first = run.claim()
     run.passes(10)
     run.ledger.complete(first, a_receipt(run.run_id, A))
-    run.ledger.renew(run.claim(B.name), rows=4, report=REPORT)
+    claim = run.claim(B.name)
+    run.ledger.renew(claim, rows=4, report=REPORT)
     run.worker(activity="busy", run_id=run.run_id, shard=B.name)
     run.show("on track", price_per_gpu_hour=360.0)
-
-
-@state
-def the_line_of_a_worker_says_what_is_known_of_its_device(run: WatchedRun) -> None:
-    run.worker(activity="busy", run_id=run.run_id, shard=A.name)
-    claim = run.claim()
     run.ledger.renew(claim, rows=4, report=replace(REPORT, peak_share=0.412))
-    run.show("its share of the peak")
+    run.show("with its share of the peak")
     more = {"peak_share": 0.412, "memory_share": 0.63, "busy_share": 1.0, "backend": "graphed"}
     run.ledger.renew(claim, rows=4, report=replace(REPORT, **more))
-    run.show("all")
-
-
-@state
-def the_shards_are_a_bar_until_none_is_open(run: WatchedRun) -> None:
-    run.add_shards(C.name, D.name)
-    run.finish(A.name)
-    run.fail(B.name)
-    claim = run.claim(C.name)
-    run.show("begun")
-    run.ledger.complete(claim, a_receipt(run.run_id, C))
-    run.finish(D.name)
-    run.show("ended")
+    run.show("with all that is known of its device")
 
 
 @state
@@ -185,6 +168,9 @@ def what_is_known_of_a_run_has_a_line_and_is_in_the_json(run: WatchedRun) -> Non
         counts = {"rows_in": 9 + errored, "rows_errored": errored, "errors": errors, "left_out": {"meta.by": errored}}
         run.finish(shard.name, scorings=(scored,), **counts)
     run.ledger.steer(run.run_id, Steering(max_workers=8))
+    for _ in range(1200):
+        run.ledger.count_refused("messages that are not ours")
+    run.ledger.count_refused("messages of a newer version")
     run.show("all shards are done")
 
 
@@ -394,14 +380,6 @@ def publishing_without_the_failed_shards_is_proposed_when_the_others_are_done(ru
     run.show("too early")
     run.finish(C.name)
     run.show("the others are done")
-
-
-@state
-def what_was_refused_is_shown_with_its_count(run: WatchedRun) -> None:
-    for _ in range(1200):
-        run.ledger.count_refused("messages that are not ours")
-    run.ledger.count_refused("messages of a newer version")
-    run.show("refused")
 
 
 # --- ends ---

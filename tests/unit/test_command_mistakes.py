@@ -40,11 +40,6 @@ def test_an_unknown_option_is_reported_with_those_that_are_like_it_or_about_it(o
     assert meant in message
 
 
-def test_an_option_that_another_follows_has_no_value() -> None:
-    assert told("run", "--input", "--model", "m") == "--input has no value: --model follows it."
-    assert told("run", "-input", "shards") == "There is no option -input. Did you mean --input?"
-
-
 def test_files_that_the_shell_made_of_a_glob_are_reported_in_one_line(tmp_path: Path) -> None:
     files = [str(tmp_path / f"{number}.parquet") for number in range(3)]
     for file in files:
@@ -58,11 +53,15 @@ def test_files_that_the_shell_made_of_a_glob_are_reported_in_one_line(tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "advice"),
     [
+        (("--input", "--model", "m"), "--input has no value: --model follows it."),
+        (("-input", "shards"), "There is no option -input. Did you mean --input?"),
         (("--where", "score", ">", "3"), "If it is a part of --where, quote all of it: --where 'score > 3'."),
         (("shards", "--model", "m"), "'shards' belongs to no option. Write a value after its option"),
     ],
 )
-def test_a_value_of_no_option_is_reported_with_what_to_do(arguments: tuple[str, ...], advice: str) -> None:
+def test_an_option_without_a_value_and_a_value_of_no_option_are_reported(
+    arguments: tuple[str, ...], advice: str
+) -> None:
     assert advice in told("run", *arguments)
 
 
