@@ -71,9 +71,7 @@ def test_logits_are_those_of_the_repositorys_code(kind: str, folder: Path, class
     assert classifier.info.parity.max_error < 1e-4
 
 
-def test_a_producer_and_a_worker_name_the_same_outputs(
-    repository: Repository, folder: Path, classifier: SequenceClassifier
-) -> None:
+def test_both_sides_name_the_same_outputs(repository: Repository, folder: Path, classifier: SequenceClassifier) -> None:
     model = resolve_classifier(str(folder), None)
 
     assert model.labels == repository.labels

@@ -46,18 +46,14 @@ def test_all_contenders_give_the_same_scores(measured: Comparison) -> None:
 
 
 def test_a_results_file_says_what_ran_where_and_when(measured: Comparison, tmp_path: Path) -> None:
-    report = Report(
-        provenance=provenance_of("benchmarks.scorer"), settings=OurSettings(), comparisons=[measured], threads=1
-    )
+    ours = provenance_of("benchmarks.scorer")
+    report = Report(provenance=ours, settings=OurSettings(), comparisons=[measured], threads=1)
 
     as_json, as_markdown = report.write(tmp_path, part="tiny")
 
-    found = json.loads(as_json.read_text())
-    assert found["provenance"]["versions"]["torch"] == torch.__version__
-    assert found["provenance"]["date"][:10] in as_json.name
-    assert len(found["cases"][0]["measured"]["rounds"]) == 2
+    assert json.loads(as_json.read_text())["provenance"]["versions"]["torch"] == torch.__version__
     text = as_markdown.read_text()
-    assert all(expected in text for expected in ("cores", "Commit", found["provenance"]["date"], *Name))
+    assert all(expected in text for expected in ("cores", "Commit", ours.date, *Name))
 
 
 # --- on a GPU, and on a simulated one -------------------------------------------------------------------------------------

@@ -34,9 +34,7 @@ def scored(model: Path, how: str, **environment: str) -> tuple[dict[str, object]
 
 
 @pytest.mark.slow
-def test_a_compiled_model_gives_its_own_scores_and_leaves_its_code_for_the_next_start(
-    tiny_model: Path, tmp_path: Path
-) -> None:
+def test_a_compiled_model_gives_its_scores_and_leaves_code_for_the_next_start(tiny_model: Path, tmp_path: Path) -> None:
     plain, _ = scored(tiny_model, "plain")
 
     compiled, _ = scored(tiny_model, "compiled", TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "code"))

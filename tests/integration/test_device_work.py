@@ -4,19 +4,18 @@ import logging
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import torch
 
 from shardsift.fleet.run.flops import Shape, shape_of
-from shardsift.worker.scoring import ScorerInfo
 from shardsift.worker.scoring.device import device_use
-from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.peak import matmul_peak
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.service.device_meter import DeviceMeter
+from support.models import plain_scorer
 from support.odd_texts import real_texts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -24,11 +23,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def tiny(tiny_model: Path) -> SequenceClassifier:
-    return loaded(tiny_model)
-
-
-def loaded(model: Path) -> SequenceClassifier:
-    return load_classifier(str(model), "float32", device="cpu", parity_rows=0)
+    return plain_scorer(tiny_model)
 
 
 def counting(scorer: SequenceClassifier) -> SequenceClassifier:
@@ -80,7 +75,7 @@ def test_rows_that_an_earlier_attempt_scored_are_not_counted_again(tiny: Sequenc
 
 
 def test_an_encoder_that_runs_once_for_two_models_is_counted_once(tiny_model: Path) -> None:
-    one, other = counting(loaded(tiny_model)), counting(loaded(tiny_model))
+    one, other = counting(plain_scorer(tiny_model)), counting(plain_scorer(tiny_model))
     joint = one.joined_with([other])
     assert joint
     meter, before = DeviceMeter("cpu", [one, other]), operations(one) + operations(other)
@@ -95,10 +90,7 @@ def test_an_encoder_that_runs_once_for_two_models_is_counted_once(tiny_model: Pa
 def test_the_peak_of_a_gpu_is_what_it_keeps_up_and_its_clock_is_in_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shape, gpu = (
-        Shape(layers=1, hidden=64, attention=64, key_value=64, feed_forward=64, gated=False),
-        torch.device("meta"),
-    )
+    shape = Shape(layers=1, hidden=64, attention=64, key_value=64, feed_forward=64, gated=False)
     now = 0.0
 
     def multiply(_: torch.nn.Linear, states: torch.Tensor) -> torch.Tensor:
@@ -110,29 +102,19 @@ def test_the_peak_of_a_gpu_is_what_it_keeps_up_and_its_clock_is_in_the_log(
         patch.setattr(torch.nn.Linear, "forward", multiply)
         patch.setattr(time, "perf_counter", lambda: now)
         patch.setattr(torch.cuda, "clock_rate", lambda device: 1_410)
-        peak = matmul_peak(shape, torch.bfloat16, gpu)
+        peak = matmul_peak(shape, torch.bfloat16, torch.device("meta"))
 
     assert peak == pytest.approx(2 * 512 * 64 * 64 / 2e-3, rel=0.01)
     assert 2.0 < now < 8.0
     assert "The GPU's clock is 1410 MHz while it multiplies matrices." in caplog.messages
 
 
-class OwnScorer:
-    """A user's: it knows nothing of devices."""
-
-    info = ScorerInfo()
-
-    def encode(self, texts: pa.LargeStringArray, place: Any) -> pa.LargeStringArray:
-        return texts
-
-    def score_encoded(self, texts: Any, go_on: Any, earlier: Any) -> Any: ...
-
-
 def test_a_model_whose_operations_cannot_be_counted_has_no_share(tiny: SequenceClassifier) -> None:
+    own = SimpleNamespace()  # a user's scorer, which knows nothing of devices
     unknown = counting(replace(tiny, config=None))
     metered = counting(tiny)
 
-    for scorers in ([unknown], [OwnScorer()], [metered, OwnScorer()], [unknown, metered]):
+    for scorers in ([unknown], [own], [metered, own], [unknown, metered]):
         meter = DeviceMeter("cpu", scorers)
         unknown.score(["a text"])
         metered.score(["a text"])

@@ -132,9 +132,7 @@ def long_run(ledger: Ledger) -> RunSpec:
     return spec
 
 
-def test_a_queue_holds_a_limited_number_of_fresh_messages_and_is_refilled_as_it_empties(
-    app: Celery, ledger: Ledger, long_run: RunSpec
-) -> None:
+def test_a_queue_holds_few_messages_and_is_refilled_in_time(app: Celery, ledger: Ledger, long_run: RunSpec) -> None:
     sent = [send(app, ledger, long_run), send(app, ledger, long_run)]
     workers = taken(app, long_run.queue)
     for _ in range(7):
@@ -146,7 +144,7 @@ def test_a_queue_holds_a_limited_number_of_fresh_messages_and_is_refilled_as_it_
     assert queue_length(ledger.redis, long_run.queue) == MESSAGES_AHEAD
 
 
-def test_after_a_shard_a_queue_is_refilled_when_it_is_half_empty_and_only_then(
+def test_a_queue_is_refilled_after_a_shard_only_if_it_is_half_empty(
     app: Celery, ledger: Ledger, long_run: RunSpec
 ) -> None:
     send(app, ledger, long_run)
@@ -161,9 +159,7 @@ def test_after_a_shard_a_queue_is_refilled_when_it_is_half_empty_and_only_then(
     assert sent == [(MESSAGES_AHEAD // 2 + 1, MESSAGES_AHEAD // 2 + 1)]
 
 
-def test_after_a_shard_of_a_run_that_is_all_sent_the_ledger_is_asked_for_none(
-    app: Celery, ledger: Ledger, spec: RunSpec
-) -> None:
+def test_the_ledger_is_not_asked_for_shards_of_a_run_that_is_sent(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
     send(app, ledger, spec)
     ledger.redis.config_resetstat()
 
@@ -174,9 +170,7 @@ def test_after_a_shard_of_a_run_that_is_all_sent_the_ledger_is_asked_for_none(
 
 
 @pytest.mark.slow
-def test_refilling_a_queue_ends_even_if_workers_keep_emptying_it(
-    app: Celery, ledger: Ledger, long_run: RunSpec
-) -> None:
+def test_refilling_a_queue_ends_if_workers_keep_emptying_it(app: Celery, ledger: Ledger, long_run: RunSpec) -> None:
     send(app, ledger, long_run)
     workers = taken(app, long_run.queue)
     for _ in range(10):
@@ -203,9 +197,7 @@ def test_shards_that_were_started_overtake_fresh_ones(app: Celery, ledger: Ledge
     assert {next(workers), next(workers)} == {A.name, B.name}
 
 
-def test_a_lost_message_is_sent_again_after_a_while_though_others_wait(
-    app: Celery, ledger: Ledger, spec: RunSpec
-) -> None:
+def test_a_lost_message_is_sent_again_later_though_others_wait(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
     send(app, ledger, spec)
     assert next(taken(app, spec.queue)) == A.name  # and lost
     ledger.redis.rpush(spec.queue, b"\xff none of ours", "{}", '{"headers": 7}')

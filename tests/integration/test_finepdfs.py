@@ -8,9 +8,9 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from shardsift.worker.scoring import Reading
-from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from support.families import family_classifier
+from support.models import plain_scorer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MAX_TOKENS = 64  # the recipe's 2,048 would need longer texts to be cut
@@ -38,7 +38,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def classifier(model: Path) -> SequenceClassifier:
-    return load_classifier(str(model), "float32", device="cpu", parity_rows=0)
+    return plain_scorer(model)
 
 
 class Card:

@@ -78,9 +78,7 @@ def _is_heard(app: Celery, seen: list[dict[str, Any]]) -> bool:
     return bool(seen)
 
 
-def test_an_event_shows_an_error_and_its_causes_without_it(
-    app: Celery, events: list[dict[str, Any]], trace: str
-) -> None:
+def test_an_event_shows_an_error_and_causes_without_it(app: Celery, events: list[dict[str, Any]], trace: str) -> None:
     with app.events.default_dispatcher() as dispatcher:
         dispatcher.send("task-failed", uuid="1", exception=f"OSError('{SIGNED}')", traceback=trace)
         dispatcher.publish("task-progress", {"uuid": "2", "result": f"at {SIGNED}"}, dispatcher.producer)

@@ -107,9 +107,7 @@ def test_a_batch_after_the_claim_was_lost_ends_the_work(
             lease.check()
 
 
-def test_a_paused_shard_is_held_until_its_batch_ends_even_if_the_run_is_resumed_at_once(
-    ledger: Ledger, claim: Claim
-) -> None:
+def test_a_paused_shard_is_held_until_its_batch_ends_even_if_resumed_at_once(ledger: Ledger, claim: Claim) -> None:
     running = Keys(claim.run_id).running
 
     with leased(ledger, claim)[0] as lease:

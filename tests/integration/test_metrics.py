@@ -24,7 +24,7 @@ from support.ports import unused_port
 from support.records import a_receipt, a_shard, a_spec, a_worker
 from support.redis_servers import redis_server
 from support.waiting import wait_until
-from support.watched_run import A, B, C, WatchedRun, clocked_ledger
+from support.watched_run import A, B, WatchedRun, clocked_ledger
 
 SPEC = a_spec()
 RUN = SPEC.run_id
@@ -51,26 +51,14 @@ def run(redis_url: str) -> Iterator[WatchedRun]:
         yield WatchedRun(ledger)
 
 
-def test_a_run_in_progress_is_told_by_shards_rows_and_time(run: WatchedRun) -> None:
-    run.add_shards(C.name)
+def test_a_run_in_progress_is_told_by_shards_rows_time_and_workers_that_hang(
+    run: WatchedRun,
+) -> None:
+    run.add_shards(*"cdefg")
     first = run.claim()
     run.passes(10)
     counts = {"rows_in": 100, "rows_kept": 60, "rows_dropped": 39, "rows_errored": 1}
     run.ledger.complete(first, a_receipt(RUN, A, **counts))
-    run.ledger.renew(run.claim(B.name), rows=50)
-    run.worker(activity="busy", device="cuda", run_id=RUN)
-    run.machine(free=0)
-
-    found = scraped(run.ledger)
-
-    assert found.pop("shardsift_redis_memory_bytes") > 1 << 20
-    check_golden("metrics", "a run in progress", "".join(f"{name} {value:g}\n" for name, value in found.items()))
-
-
-def test_the_share_of_the_peak_is_the_mean_of_the_workers_that_know_it_and_those_that_hang_are_counted(
-    run: WatchedRun,
-) -> None:
-    run.add_shards(*"cdefg")
     reports = [
         replace(GPU, peak_share=0.3),
         replace(GPU, peak_share=0.5, idle_seconds=400.0),
@@ -79,15 +67,14 @@ def test_the_share_of_the_peak_is_the_mean_of_the_workers_that_know_it_and_those
         replace(GPU, idle_seconds=400.0),  # of a second shard of the worker that hangs
     ]
     for shard, report, worker in zip("cdefg", reports, "abcdb", strict=True):
-        run.ledger.renew(run.claim(shard, owner=f"w{worker}"), rows=1, report=report)
+        run.ledger.renew(run.claim(shard, owner=f"w{worker}"), rows=10, report=report)
+    run.worker(activity="busy", device="cuda", run_id=RUN)
+    run.machine(free=0)
 
     found = scraped(run.ledger)
 
-    assert {name: value for name, value in found.items() if "_share{" in name} == {
-        'shardsift_peak_share{device="NVIDIA H100",run="RUN"}': pytest.approx(0.4),
-        'shardsift_device_busy_share{device="NVIDIA H100",run="RUN"}': pytest.approx(0.9),
-    }
-    assert found['shardsift_run_stalled_workers{run="RUN"}'] == 1
+    assert found.pop("shardsift_redis_memory_bytes") > 1 << 20
+    check_golden("metrics", "a run in progress", "".join(f"{name} {value:g}\n" for name, value in found.items()))
 
 
 def test_a_published_run_and_a_failed_publication_are_told_and_old_finished_runs_left_out(ledger: Ledger) -> None:
@@ -126,7 +113,7 @@ def test_a_stopping_worker_serves_no_queue(run: WatchedRun) -> None:
     assert scraped(run.ledger)[f'shardsift_queue_workers{{queue="{SPEC.queue}"}}'] == 0
 
 
-def test_failed_attempts_are_counted_until_a_shard_is_done_and_a_run_whose_shards_are_done_is_not_idle(
+def test_failed_attempts_count_until_a_shard_is_done_and_a_run_whose_shards_are_done_is_not_idle(
     run: WatchedRun,
 ) -> None:
     run.try_later(B.name, "no space left")

@@ -44,9 +44,7 @@ def resolved(environment: dict[str, str], *questions: tuple[str, str | None]) ->
     return ask_process(RESOLVE, questions, environment)
 
 
-def test_a_model_is_pinned_to_its_commit_and_other_revisions_are_refused(
-    hub: HubServer, environment: dict[str, str]
-) -> None:
+def test_a_model_is_pinned_to_its_commit_and_others_are_refused(hub: HubServer, environment: dict[str, str]) -> None:
     pinned, refused = resolved(environment, (MODEL, None), (MODEL, "v2"))
 
     assert pinned == hub.commits(MODEL, repo_type="model")[0].oid
@@ -68,9 +66,7 @@ def test_without_a_network_a_cached_model_is_pinned_to_its_cached_commit(environ
     )
 
 
-def test_without_a_network_a_model_that_is_not_here_is_reported_soon(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_without_a_network_a_model_that_is_not_here_is_told_soon(environment: dict[str, str], tmp_path: Path) -> None:
     """The Hub's client tries again for at least 23 s."""
     unused = f"http://127.0.0.1:{unused_port()}"
     home = {"HF_HOME": str(tmp_path / "empty")}

@@ -91,15 +91,6 @@ def test_without_a_run_a_command_takes_the_only_one_that_it_fits_or_lists_them(
     assert run in one.stderr + one.stdout
 
 
-def test_of_several_runs_that_fit_the_one_under_way_is_taken(ledger: Ledger, call: Call) -> None:
-    a_run(ledger, "CC-MAIN-2024-18", "paused", now=9)
-    run = a_run(ledger, "CC-MAIN-2024-10")
-
-    cancelled = call("cancel")
-
-    assert cancelled.stderr == f"Run {run} is cancelled.\n"
-
-
 def test_an_empty_id_names_no_run(ledger: Ledger, call: Call) -> None:
     """A script whose variable is not set must not cancel a run."""
     a_run(ledger, "CC-MAIN-2024-10")
@@ -110,12 +101,13 @@ def test_an_empty_id_names_no_run(ledger: Ledger, call: Call) -> None:
 
 
 @pytest.mark.parametrize("idle", ["published", "failed", "paused", "cancelled"])
-def test_status_prefers_a_run_under_way_to_a_newer_one_that_is_idle(ledger: Ledger, call: Call, idle: str) -> None:
+def test_a_run_under_way_is_preferred_to_a_newer_one_that_is_idle(ledger: Ledger, call: Call, idle: str) -> None:
     run, newer = a_run(ledger, "CC-MAIN-2024-10"), a_run(ledger, "CC-MAIN-2024-18", idle, now=9)
 
     under_way = call("status")
-    ledger.cancel(run)
+    cancelled = call("cancel")
     none_under_way = call("status")
 
     assert run in under_way.stdout
+    assert cancelled.stderr == f"Run {run} is cancelled.\n"
     assert newer in none_under_way.stdout

@@ -14,6 +14,7 @@ from transformers import pipeline
 from transformers.utils import logging as transformers_logging
 
 import shardsift
+from shardsift import LoadedScorer
 from support.models import tiny_classifier
 from support.nli import nli_classifier
 
@@ -23,12 +24,12 @@ TEXTS = ["Light becomes sugar.", "", None, " \n", "Buy now!", "a" * 5000]
 
 
 @pytest.fixture(scope="module")
-def scorer(tiny_model: Path) -> shardsift.LoadedScorer:
+def scorer(tiny_model: Path) -> LoadedScorer:
     return shardsift.load_scorer(tiny_model, dtype="float32", device="cpu", parity_rows=4)
 
 
 @pytest.fixture(scope="module")
-def three_labels(tmp_path_factory: pytest.TempPathFactory) -> shardsift.LoadedScorer:
+def three_labels(tmp_path_factory: pytest.TempPathFactory) -> LoadedScorer:
     model = tiny_classifier(tmp_path_factory.mktemp("models") / "three", labels=3)
     return shardsift.load_scorer(model, dtype="float32", parity_rows=0)
 
@@ -41,7 +42,7 @@ def test_shapes_follow_the_labels(scorer: shardsift.LoadedScorer, three_labels: 
     assert three_labels.table([]).column_names == ["score", "label", *EACH_LABEL, "error"]
 
 
-def test_texts_beyond_a_window_keep_their_places(scorer: shardsift.LoadedScorer) -> None:
+def test_texts_beyond_a_window_keep_their_places(scorer: LoadedScorer) -> None:
     """The first window is of blank texts, which cost nothing."""
     texts = [" "] * 8192 + ["Light becomes sugar.", "Buy now!"]
 
@@ -51,7 +52,7 @@ def test_texts_beyond_a_window_keep_their_places(scorer: shardsift.LoadedScorer)
     assert np.array_equal(scores[8192:], scorer.score(texts[8192:]))
 
 
-def test_an_iterator_is_read_in_the_thread_that_asks(scorer: shardsift.LoadedScorer) -> None:
+def test_an_iterator_is_read_in_the_thread_that_asks(scorer: LoadedScorer) -> None:
     """The rows of a SQLite cursor cannot be read in another."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.execute("create table pages (text)")
@@ -62,8 +63,8 @@ def test_an_iterator_is_read_in_the_thread_that_asks(scorer: shardsift.LoadedSco
     assert np.array_equal(scores, scorer.score(TEXTS), equal_nan=True)
 
 
-def test_a_loaded_scorer_says_in_one_line_what_it_is_and_has_passed_the_gate(
-    scorer: shardsift.LoadedScorer, three_labels: shardsift.LoadedScorer
+def test_a_loaded_scorer_says_what_it_is_and_has_passed_the_gate(
+    scorer: LoadedScorer, three_labels: LoadedScorer
 ) -> None:
     revision = scorer.model.revision.removeprefix("sha256-")[:7]
 
@@ -154,12 +155,12 @@ def test_a_user_chooses_from_labels_of_their_own(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_arguments_are_refused_in_the_words_of_python(
-    options: dict[str, Any], error: type[Exception], says: str, three_labels: shardsift.LoadedScorer
+    options: dict[str, Any], error: type[Exception], says: str, three_labels: LoadedScorer
 ) -> None:
     with pytest.raises(error, match=says):
         three_labels.score(TEXTS, **options)
 
 
-def test_a_share_of_one_output_is_a_usage_error(scorer: shardsift.LoadedScorer) -> None:
+def test_a_share_of_one_output_is_a_usage_error(scorer: LoadedScorer) -> None:
     with pytest.raises(shardsift.UsageError, match="every score of a model with one output 1"):
         scorer.score(TEXTS, function_to_apply="softmax")

@@ -74,9 +74,7 @@ def test_a_score_that_is_not_finite_is_an_errored_row_and_the_others_keep_their_
     assert np.abs(scores.values[[0, 2]] - scorer.score(texts).values[[0, 2]]).max() < limit
 
 
-def test_a_row_that_overflows_in_float16_has_one_score_in_float32_whatever_is_scored_beside_it(
-    tmp_path: Path, tiny_model: Path
-) -> None:
+def test_a_row_that_overflows_in_float16_has_one_score_whatever_is_beside_it(tmp_path: Path, tiny_model: Path) -> None:
     model, texts = str(overflowing_classifier(tmp_path / "model", tiny_model, factor=1e4)), real_texts(20)
     exact, scorer = (load_classifier(model, dtype, parity_rows=0) for dtype in ("float32", "float16"))
     without = replace(scorer, in_float32=None).score(texts)

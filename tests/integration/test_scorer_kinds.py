@@ -54,9 +54,7 @@ def test_an_unknown_kind_is_refused_with_those_that_are_installed() -> None:
 
 
 @pytest.mark.usefixtures("word_count")
-def test_a_file_is_no_classifier_and_the_kinds_that_packages_add_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_no_classifier_and_added_kinds_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model.bin").touch()
     monkeypatch.chdir(tmp_path)
 

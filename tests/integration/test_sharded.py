@@ -5,10 +5,8 @@ Here the devices are the CPU and the disk, or the CPU for each of two ranks; on 
 
 import logging
 import os
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +17,6 @@ import pytest
 import torch
 from transformers import AutoConfig
 
-from shardsift.worker.scoring import DeviceFault
 from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.parity_trial import sample_texts
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
@@ -29,6 +26,7 @@ from support.families import family_classifier
 from support.injected_faults import ROOT, InjectedFaults
 from support.large_models import divisible_llama, ranks_of
 from support.leftovers import processes_with
+from support.models import plain_scorer
 from support.waiting import wait_until
 
 RANKS = 2
@@ -45,7 +43,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def plain(llama: Path) -> np.ndarray:
     """The scores of the undivided model."""
-    return load_classifier(str(llama), "float32", device="cpu", parity_rows=0).score(TEXTS).values
+    return plain_scorer(llama).score(TEXTS).values
 
 
 @contextmanager
@@ -62,9 +60,7 @@ def ranks_of_this_process() -> list[psutil.Process]:
     return ranks_of(psutil.Process())
 
 
-def test_layers_on_the_cpu_and_the_disk_give_the_scores_of_the_undivided_model(
-    llama: Path, plain: np.ndarray, tmp_path: Path
-) -> None:
+def test_layers_on_cpu_and_disk_give_the_models_own_scores(llama: Path, plain: np.ndarray, tmp_path: Path) -> None:
     sharding = Sharding(devices=2, way="layers", max_memory=TOO_LITTLE, scratch_dir=tmp_path)
 
     with divided(llama, "float32", sharding) as (scorer, backend):
@@ -76,9 +72,7 @@ def test_layers_on_the_cpu_and_the_disk_give_the_scores_of_the_undivided_model(
     assert not list(tmp_path.iterdir())
 
 
-def test_ranks_give_the_scores_of_the_undivided_model_and_hold_half_of_its_weights(
-    llama: Path, plain: np.ndarray
-) -> None:
+def test_ranks_give_the_scores_of_the_undivided_model_and_hold_half_its_weights(llama: Path, plain: np.ndarray) -> None:
     of_other_tests = ranks_of_this_process()
     with divided(llama, "float32", Sharding(devices=RANKS)) as (scorer, backend):
         ranks = [rank for rank in ranks_of_this_process() if rank not in of_other_tests]
@@ -95,34 +89,11 @@ def test_ranks_give_the_scores_of_the_undivided_model_and_hold_half_of_its_weigh
     assert not any(rank.is_running() for rank in ranks)
 
 
-@pytest.mark.slow
-def test_a_rank_that_dies_is_reported_at_once_and_fails_the_next_batch(llama: Path) -> None:
-    told, has_told = [], threading.Event()
-
-    def tell(reason: str) -> None:
-        told.append(reason)
-        has_told.set()
-
-    of_other_tests = ranks_of_this_process()
-    sharding = Sharding(devices=RANKS, way="tensor", on_lost_rank=tell)
-    with divided(llama, "float32", sharding) as (scorer, _):
-        (rank,) = (rank for rank in ranks_of_this_process() if rank not in of_other_tests)
-
-        os.kill(rank.pid, signal.SIGKILL)
-
-        assert has_told.wait(10)
-        with pytest.raises(DeviceFault, match="A rank has ended"):
-            scorer.score(TEXTS)
-    assert told == [f"Rank 1 (process {rank.pid}) has ended: process 0 terminated with signal SIGKILL."]
-
-
-def test_a_family_without_a_plan_is_divided_by_layers_and_the_log_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_a_plan_layers_are_divided_as_the_log_says(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = family_classifier("BERT", tmp_path / "bert")
 
     with caplog.at_level(logging.INFO), divided(model, "float32", Sharding(devices=RANKS, way="tensor")) as (scorer, _):
-        own = load_classifier(str(model), "float32", device="cpu", parity_rows=0).score(TEXTS).values
+        own = plain_scorer(model).score(TEXTS).values
         assert np.abs(scorer.score(TEXTS).values - own).max() <= 1e-5
 
     assert (

@@ -89,7 +89,7 @@ def test_the_gpus_that_a_batch_system_allows_are_the_only_ones(machine: Callable
     assert devices(find_slots(gpus="1,")) == [("gpu0", "GPU-7f2a")]
 
 
-def test_each_slice_of_a_divided_gpu_is_a_place_beside_the_gpus_that_are_not_divided(
+def test_each_slice_of_a_divided_gpu_is_a_place_beside_the_undivided_gpus(
     machine: Callable[..., None],
 ) -> None:
     machine(gpus=2, slices=3)
@@ -158,9 +158,7 @@ def test_gpus_that_are_not_there_or_cannot_be_dealt_out_are_refused(
 
 
 @pytest.mark.parametrize("name", ["a@b", "team/a", "../a", "", "two words", "x" * 65])
-def test_a_name_that_cannot_be_a_part_of_a_workers_name_or_a_files_is_refused(
-    name: str, machine: Callable[..., None]
-) -> None:
+def test_a_name_that_cannot_be_part_of_a_workers_or_a_files_is_refused(name: str, machine: Callable[..., None]) -> None:
     machine(gpus=1)
 
     with pytest.raises(UsageError, match="a name has letters, digits, and any of"):

@@ -23,7 +23,7 @@ from shardsift.producer.status.screen import status_screen, status_table
 from support.golden import FOLDER, check_golden
 from support.processes import call_command
 from support.records import a_receipt, a_scoring_receipt, a_spec, stage_shard
-from support.watched_run import REPORT, SPEC, A, B, C, D, WatchedRun, clocked_ledger
+from support.watched_run import REPORT, SPEC, A, B, C, WatchedRun, clocked_ledger
 
 OTHER = replace(SPEC.scorings[0].model, name="org/other", revision="89ab")
 MINE = replace(SPEC.scorings[0].model, name="/my models/mine", revision="sha256-abc")
@@ -55,13 +55,17 @@ def run(ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watc
 
 
 @state
-def without_a_worker_the_command_that_starts_one_is_named(run: WatchedRun) -> None:
+def without_a_free_worker_the_command_that_starts_one_or_what_they_do_is_named(run: WatchedRun) -> None:
     run.show("new")
     run.worker(queue="score.other")
     run.show("a worker serves another model")
+    run.worker(activity="busy", run_id="another.run")
+    run.show("its own worker is busy with another run")
     run.worker(activity="stopping")
     run.finish(A.name)
     run.show("its own worker stops")
+    run.worker()
+    run.show("its own worker is between two shards")
 
 
 @state
@@ -76,13 +80,6 @@ def a_loading_worker_is_waited_for(run: WatchedRun) -> None:
 
 
 @state
-def a_worker_between_two_shards_is_running(run: WatchedRun) -> None:
-    run.finish(A.name)
-    run.worker()
-    run.show("between two shards")
-
-
-@state
 def machines_are_named_that_are_free_full_of_another_model_or_failed_to_serve(run: WatchedRun) -> None:
     run.machine(free=0)
     run.show("none is free")
@@ -94,12 +91,9 @@ def machines_are_named_that_are_free_full_of_another_model_or_failed_to_serve(ru
     run.show("both want something else")
     run.machine(avoids={SPEC.queue: "CUDA out of memory."})
     run.show("one could not serve it")
-
-
-@state
-def a_run_whose_workers_are_at_other_runs_names_those(run: WatchedRun) -> None:
-    run.worker(activity="busy", run_id="another.run")
-    run.show("busy")
+    claim = run.ledger.claim(run.run_id, A.name, "w1", number_format="bfloat16")
+    run.ledger.complete(claim, a_receipt(run.run_id, A))  # type: ignore[arg-type]
+    run.show("its scores so far are in 16 bits")
 
 
 @state
@@ -147,54 +141,23 @@ def the_command_that_starts_a_worker_names_all_models_and_their_scorer(run: Watc
         run.show(str(spec.scorings[-1].model.name), run_status(run.ledger, spec.run_id))
 
 
-@state
-def a_run_that_waits_for_a_worker_says_that_before_its_failed_shards(run: WatchedRun) -> None:
-    run.fail(A.name)
-    run.show("a shard failed")
-
-
-@state
-def a_run_in_16_bits_says_what_a_worker_must_be_able_to_do(run: WatchedRun) -> None:
-    claim = run.ledger.claim(run.run_id, A.name, "w1", number_format="bfloat16")
-    run.ledger.complete(claim, a_receipt(run.run_id, A))  # type: ignore[arg-type]
-    run.machine(avoids={SPEC.queue: "This worker scores in float16."})
-    run.show("its worker has left, and another cannot follow")
-
-
 # --- going on ---
 
 
 @state
-def a_run_on_track_says_how_long_it_takes(run: WatchedRun) -> None:
+def a_run_on_track_says_how_long_it_takes_and_what_is_known_of_a_workers_device(run: WatchedRun) -> None:
     first = run.claim()
     run.passes(10)
     run.ledger.complete(first, a_receipt(run.run_id, A))
-    run.ledger.renew(run.claim(B.name), rows=4, report=REPORT)
+    claim = run.claim(B.name)
+    run.ledger.renew(claim, rows=4, report=REPORT)
     run.worker(activity="busy", run_id=run.run_id, shard=B.name)
-    run.show("on track")
-
-
-@state
-def the_line_of_a_worker_says_what_is_known_of_its_device(run: WatchedRun) -> None:
-    run.worker(activity="busy", run_id=run.run_id, shard=A.name)
-    claim = run.claim()
+    run.show("on track", price_per_gpu_hour=360.0)
     run.ledger.renew(claim, rows=4, report=replace(REPORT, peak_share=0.412))
-    run.show("its share of the peak")
+    run.show("with its share of the peak")
     more = {"peak_share": 0.412, "memory_share": 0.63, "busy_share": 1.0, "backend": "graphed"}
     run.ledger.renew(claim, rows=4, report=replace(REPORT, **more))
-    run.show("all")
-
-
-@state
-def the_shards_are_a_bar_until_none_is_open(run: WatchedRun) -> None:
-    run.add_shards(C.name, D.name)
-    run.finish(A.name)
-    run.fail(B.name)
-    claim = run.claim(C.name)
-    run.show("begun")
-    run.ledger.complete(claim, a_receipt(run.run_id, C))
-    run.finish(D.name)
-    run.show("ended")
+    run.show("with all that is known of its device")
 
 
 @state
@@ -205,6 +168,9 @@ def what_is_known_of_a_run_has_a_line_and_is_in_the_json(run: WatchedRun) -> Non
         counts = {"rows_in": 9 + errored, "rows_errored": errored, "errors": errors, "left_out": {"meta.by": errored}}
         run.finish(shard.name, scorings=(scored,), **counts)
     run.ledger.steer(run.run_id, Steering(max_workers=8))
+    for _ in range(1200):
+        run.ledger.count_refused("messages that are not ours")
+    run.ledger.count_refused("messages of a newer version")
     run.show("all shards are done")
 
 
@@ -276,11 +242,14 @@ def shards_that_were_queued_just_now_do_not_stall_a_run(run: WatchedRun) -> None
 
 
 @state
-def workers_that_score_nothing_for_minutes_stall_a_run(run: WatchedRun) -> None:
-    run.ledger.renew(run.claim(), rows=5)
+def workers_that_score_nothing_for_minutes_stall_a_run_also_if_the_clock_of_redis_goes_back(run: WatchedRun) -> None:
+    run.ledger.renew(run.claim(), rows=500)
     run.passes(400)
     run.worker(activity="busy", run_id=run.run_id, activity_seconds=400)
     run.show("stalled")
+    run.ledger.report_crash(run.run_id, A.name, "w1@host/7", "killed by signal 9")
+    run.passes(-3600)
+    run.show("after the clock of Redis went back by an hour")
 
 
 @state
@@ -348,15 +317,6 @@ def shards_that_all_wait_for_another_attempt_are_not_stalled_workers(run: Watche
 
 
 @state
-def a_clock_of_redis_that_goes_back_makes_nothing_look_recent_or_fast(run: WatchedRun) -> None:
-    run.ledger.renew(run.claim(), rows=500)
-    run.ledger.report_crash(run.run_id, A.name, "w1@host/7", "killed by signal 9")
-    run.worker(activity_seconds=400.0)
-    run.passes(-3600)
-    run.show("an hour back")
-
-
-@state
 def a_killed_process_and_an_expired_lease_are_told_as_what_they_are_until_the_shard_is_done(run: WatchedRun) -> None:
     """A worker tells of its killed process. A lease also ends if the worker is frozen, or cut off from Redis."""
     run.worker(name="w2@host/8")
@@ -420,14 +380,6 @@ def publishing_without_the_failed_shards_is_proposed_when_the_others_are_done(ru
     run.show("too early")
     run.finish(C.name)
     run.show("the others are done")
-
-
-@state
-def what_was_refused_is_shown_with_its_count(run: WatchedRun) -> None:
-    for _ in range(1200):
-        run.ledger.count_refused("messages that are not ours")
-    run.ledger.count_refused("messages of a newer version")
-    run.show("refused")
 
 
 # --- ends ---
@@ -537,7 +489,7 @@ def test_a_notebook_shows_the_screen_as_text(run: WatchedRun) -> None:
     assert str(status) == "\n".join(status_screen(status))
 
 
-def test_a_scorer_that_invents_a_reason_and_an_input_with_a_field_for_each_row_do_not_fill_the_ledger(
+def test_reasons_and_fields_that_differ_from_row_to_row_do_not_fill_the_ledger(
     run: WatchedRun,
 ) -> None:
     ledger, run_id = run.ledger, run.run_id

@@ -32,6 +32,7 @@ from shardsift.worker.scoring.tokenizing.tokens import Tokens
 from shardsift.worker.tuning.trials import Method, Setting, Trial, best_of, budget_candidates, run_trials
 from shardsift.worker.tuning.tune import trial_texts
 from shardsift.worker.tuning.tune_options import TuneOptions, check_chart, parse_budgets
+from support.backends import Preceded
 from support.families import FAMILIES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -94,22 +95,14 @@ def test_if_no_budget_fits_the_error_suggests_smaller_ones() -> None:
         best_of((a_trial(8192, None), a_trial(16384, None)))
 
 
-class SmallMemory:
-    """A backend whose device can hold this many tokens at once."""
-
-    name = "padded"
-
-    def __init__(self, tokens: int) -> None:
-        self._tokens = tokens
-
-    def logits(self, batch: Tokens) -> torch.Tensor:
-        if len(batch) * batch.lengths.max() > self._tokens:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        return torch.zeros(len(batch), 1)
+def of_a_thousand_tokens(batch: Tokens) -> None:
+    if len(batch) * batch.lengths.max() > 1_000:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
 
 
 def test_a_budget_whose_batches_had_to_be_halved_does_not_count(scorer: SequenceClassifier) -> None:
-    scorer, rows = replace(scorer, backend=SmallMemory(1_000)), scorer.encode(["word " * 98] * 40)  # of 100 tokens
+    scorer = replace(scorer, backend=Preceded(scorer.backend, before=of_a_thousand_tokens, name="padded"))
+    rows = scorer.encode(["word " * 98] * 40)  # of 100 tokens
 
     candidates = budget_candidates(scorer, [rows], (500, 1_000, 2_000))
     trials = run_trials(candidates, rows=40, repeats=1, device=CPU, say=quiet)

@@ -145,9 +145,7 @@ def test_on_a_terminal_ctrl_c_leaves_what_is_done_on_the_screen(run: WatchedRun)
     assert _ERASE_LINE not in shown.getvalue().rpartition("0 of 2 done")[2]
 
 
-def test_enqueue_waits_for_a_redis_that_goes_away_and_says_so_once(
-    fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
+def test_enqueue_waits_for_redis_and_says_so_once(fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path) -> None:
     log, output = tmp_path / "log", tmp_path / "out"
     arguments = ("--input", shards, "--model", tiny_model, "--output", output, "--limit-rows", "12", "--wait")
     with redis_server(tmp_path / "own-redis") as server:

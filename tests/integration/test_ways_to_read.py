@@ -1,7 +1,7 @@
 """Passages, labels and pairs have the scores of transformers: of a plain model on the same ids, or of its pipelines."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 
 from shardsift.fleet.run.text import pairs
 from shardsift.worker.scoring import Hypotheses, ModelError, Reading, Scores, apply
-from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.parity_trial import sample_texts
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer, plain_texts
 from support.families import FAMILIES
+from support.models import plain_scorer
 from support.nli import nli_classifier, pipeline_scores
 from support.parity import assert_close
 
@@ -35,6 +35,7 @@ TEXTS = [
 ]
 LONGER = [TEXTS[0], TEXTS[2], "A sentence of some words that repeats itself, [SEP] </s> and ends. " * 12]
 MAX_TOKENS = 48
+loaded = partial(plain_scorer, max_batch_tokens=2048)
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +47,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.fixture(scope="module")
 def bert(models: Callable[[str], Path]) -> SequenceClassifier:
     return loaded(models("BERT"))
-
-
-def loaded(model: Path) -> SequenceClassifier:
-    return load_classifier(str(model), "float32", device="cpu", parity_rows=0, max_batch_tokens=2048)
 
 
 def hypotheses(labels: Sequence[str], *, multi_label: bool = False) -> Hypotheses:
@@ -137,9 +134,7 @@ def test_passages_have_the_pooled_scores_of_a_plain_model(
 
 @pytest.mark.parametrize("multi_label", [False, True])
 @pytest.mark.parametrize("family", EVERY_FAMILY)
-def test_labels_have_the_scores_of_the_zero_shot_pipeline(
-    family: str, multi_label: bool, models: Callable[[str], Path]
-) -> None:
+def test_labels_have_the_scores_of_the_pipeline(family: str, multi_label: bool, models: Callable[[str], Path]) -> None:
     if family in DECODERS:
         pytest.skip("not a model for labels")
     reference = pipeline("zero-shot-classification", model=str(models(family)), device="cpu")

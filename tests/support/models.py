@@ -16,6 +16,8 @@ from transformers import (
 )
 
 from shardsift.fleet.run.model_config import THRESHOLD
+from shardsift.worker.scoring.load import load_classifier
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.training.base_model import verified_demo_encoder
 
 
@@ -30,6 +32,11 @@ def tiny_classifier(folder: Path, *, labels: int = 1, seed: int = 0) -> Path:
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(verified_demo_encoder()).save_pretrained(folder)
     return folder
+
+
+def plain_scorer(model: Path, **options: Any) -> SequenceClassifier:
+    """Load it for the CPU in float32, without a parity trial."""
+    return load_classifier(str(model), "float32", **{"device": "cpu", "parity_rows": 0, **options})
 
 
 def configured(model: Path, file: str = "config.json", **values: Any) -> Path:

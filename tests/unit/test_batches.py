@@ -18,9 +18,7 @@ def padded_tokens(batch: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) 
 
 
 @given(lengths_of_rows, budgets)
-def test_every_row_is_in_one_batch_within_the_budget_and_the_longest_come_first(
-    lengths: npt.NDArray[np.int64], budget: int
-) -> None:
+def test_each_row_is_in_one_batch_within_budget_the_longest_first(lengths: npt.NDArray[np.int64], budget: int) -> None:
     """So that a lack of memory shows at once. A row longer than the budget is a batch of its own."""
     batches = plan_batches(lengths, max_batch_tokens=budget)
 

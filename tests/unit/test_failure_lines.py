@@ -13,58 +13,46 @@ def failure(shard: str, error: str, *, worker: str = "gpu/1", attempts: int = 1)
     return Failure(shard=shard, error=error, traceback="", worker=worker, attempts=attempts)
 
 
-def test_one_failed_shard_is_one_line_with_the_worker_if_one_reported_it() -> None:
-    lost = failure("crawl/8", "data/8.parquet is missing", worker="", attempts=0)
-
-    assert list(failure_lines([failure("crawl/7", "It is empty.", attempts=3), lost])) == [
-        "Shard crawl/7 failed on gpu/1: It is empty.",
-        "Shard crawl/8 failed: data/8.parquet is missing",
-    ]
-
-
-@pytest.mark.parametrize("error", ["", " "])
-def test_a_failure_without_a_reason_is_a_line_too(error: str) -> None:
-    (line,) = failure_lines([failure("crawl/7", error, worker="")])
-
-    assert line == "Shard crawl/7 failed: the reason is not known."
-
-
-def test_a_hundred_shards_with_one_mistake_are_one_line() -> None:
-    failures = [failure(f"crawl/{n:03}", NO_COLUMN.format(shard=f"crawl/{n:03}")) for n in range(100)]
-
-    assert list(failure_lines(failures)) == [
-        f"100 shards failed on gpu/1, such as crawl/000: {NO_COLUMN.format(shard='crawl/000')}"
-    ]
+@pytest.mark.parametrize(
+    ("failures", "lines"),
+    [
+        (
+            [failure("crawl/7", "It is empty.", attempts=3), failure("crawl/8", "8.parquet is missing", worker="")],
+            ["Shard crawl/7 failed on gpu/1: It is empty.", "Shard crawl/8 failed: 8.parquet is missing"],
+        ),
+        ([failure("crawl/7", " ", worker="")], ["Shard crawl/7 failed: the reason is not known."]),
+        (
+            [failure(f"crawl/{n:03}", NO_COLUMN.format(shard=f"crawl/{n:03}")) for n in range(100)],
+            [f"100 shards failed on gpu/1, such as crawl/000: {NO_COLUMN.format(shard='crawl/000')}"],
+        ),
+    ],
+    ids=["one with its worker, one without", "without a reason", "a hundred with one mistake"],
+)
+def test_each_cause_of_failed_shards_is_one_line(failures: list[Failure], lines: list[str]) -> None:
+    assert list(failure_lines(failures)) == lines
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
+    ("first", "second", "causes"),
     [
-        ("s3://bucket/a.parquet: answered 503 after 1.5 s", "s3://bucket/b.parquet: answered 503 after 12,000 s"),
-        ("The reader stopped at line 27.", "The reader stopped at line 503."),
-        ('line 27: meta.rating is "N/A", not int64', 'line 3: meta.rating is "none, so far", not int64'),
-        ("Writing a.parquet: out of memory (1 byte).", "Writing b.parquet: out of memory (77 bytes)."),
-        ("part-00012.jsonl.gz is cut off at byte 812.", "part-00013.jsonl.gz is cut off at byte 4."),
-        ("a has 1 row.", "b has 2 rows."),
-        ("The process died on box/17: killed by signal 9.", "The process died on bax/4: killed by signal 9."),
+        ("s3://bucket/a.parquet: answered 503 after 1.5 s", "s3://bucket/b.parquet: answered 503 after 12,000 s", 1),
+        ("The reader stopped at line 27.", "The reader stopped at line 503.", 1),
+        ('line 27: meta.rating is "N/A", not int64', 'line 3: meta.rating is "none, so far", not int64', 1),
+        ("Writing a.parquet: out of memory (1 byte).", "Writing b.parquet: out of memory (77 bytes).", 1),
+        ("part-00012.jsonl.gz is cut off at byte 812.", "part-00013.jsonl.gz is cut off at byte 4.", 1),
+        ("a has 1 row.", "b has 2 rows.", 1),
+        ("The process died on box/17: killed by signal 9.", "The process died on bax/4: killed by signal 9.", 1),
+        ("The Hub answered 503 (busy).", "The Hub answered 403 (busy).", 2),
+        ("The Hub refuses this (401: no).", "The Hub refuses this (403: no).", 2),
+        ('line 1: "meta" is null', 'line 1: "rating" is null', 2),
+        ("meta.verified_by is unknown", "meta.verified_at is unknown", 2),
+        ("score_1 is no number", "score_2 is no number", 2),
     ],
 )
-def test_causes_that_differ_only_by_a_number_a_line_a_value_or_a_name_are_one(first: str, second: str) -> None:
-    assert len(causes_of([failure("crawl/a", first), failure("crawl/b", second)])) == 1
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ("The Hub answered 503 (busy).", "The Hub answered 403 (busy)."),
-        ("The Hub refuses this (401: no).", "The Hub refuses this (403: no)."),
-        ('line 1: "meta" is null', 'line 1: "rating" is null'),
-        ("meta.verified_by is unknown", "meta.verified_at is unknown"),
-        ("score_1 is no number", "score_2 is no number"),
-    ],
-)
-def test_a_status_and_a_column_tell_causes_apart(first: str, second: str) -> None:
-    assert len(causes_of([failure("a", first), failure("b", second)])) == 2
+def test_causes_differ_by_a_status_or_a_column_and_not_by_a_number_or_name(
+    first: str, second: str, causes: int
+) -> None:
+    assert len(causes_of([failure("crawl/a", first), failure("crawl/b", second)])) == causes
 
 
 def test_shards_with_bad_rows_of_several_causes_are_reported_by_the_first_and_never_without_one() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from shardsift.fleet.ledger import Counts, Pace, RunningShard
 from shardsift.fleet.run.receipt import AttemptReport
-from shardsift.producer.status.forecast import Cost, Remaining, cost_of, remaining
+from shardsift.producer.status.forecast import remaining
 
 ROWS, SECONDS = 10_000, 100.0  # of a shard
 REPORT = AttemptReport(device="cpu", rows_per_second=0, rows_written=0, rows_kept=0, tokens=0, seconds={})
@@ -108,16 +108,6 @@ def test_the_time_left_does_not_shrink_when_a_worker_dies(workers: int) -> None:
 
     assert left.low > before.low
     assert left.worker_seconds > before.worker_seconds  # the dead worker's rows are scored again
-
-
-def test_the_cost_is_the_time_of_all_workers_times_the_price() -> None:
-    counts, *_ = at(3600.0, shards=200, workers=3, seconds=[36.0] * 200)  # each of 100 a worker and hour is done
-    left = Remaining(low=0.0, high=1.0, worker_seconds=1800.0)
-
-    cost = cost_of(replace(counts, rows_in=1_000_000, rows_running=0), left, 2.0)
-
-    assert cost == Cost(so_far=4.0, to_come=1.0, per_million_rows=4.0)
-    assert cost_of(counts, None, None) is None
 
 
 def test_a_worker_that_stores_one_shard_and_scores_the_next_is_one_worker() -> None:

@@ -30,9 +30,7 @@ def a_file(path: Path, columns: list[str]) -> Path:
         (("abfs", "az"), {"etag": "0x8DC0"}, "etag:0x8DC0"),
     ],
 )
-def test_a_service_that_knows_its_files_content_is_believed(
-    protocol: object, info: dict[str, Any], identity: str
-) -> None:
+def test_a_service_that_knows_the_content_is_believed(protocol: object, info: dict[str, Any], identity: str) -> None:
     assert identity_of(SimpleNamespace(protocol=protocol), {"name": "x", "size": 1, **info}) == identity
 
 

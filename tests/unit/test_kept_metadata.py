@@ -32,9 +32,7 @@ def test_metadata_that_describes_other_columns_and_rows_is_not_kept() -> None:
 
 
 @pytest.mark.parametrize("target_file_bytes", [None, 100_000])
-def test_the_features_of_datasets_are_kept_and_have_the_added_columns(
-    tmp_path: Path, target_file_bytes: int | None
-) -> None:
+def test_features_of_datasets_are_kept_with_the_added_columns(tmp_path: Path, target_file_bytes: int | None) -> None:
     stale = json.loads(INPUT.metadata[b"huggingface"])
     stale["info"]["features"]["gone"] = {"dtype": "string", "_type": "Value"}
     stale |= {"fingerprint": "1234"}

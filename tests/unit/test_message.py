@@ -25,7 +25,7 @@ SCORE = {"run_id": RUN, "shard": "CC-MAIN-2024-10/000_00000"}
     ],
     ids=lambda change: str(change)[:40],
 )
-def test_a_message_with_a_field_that_is_not_ours_or_a_name_that_leaves_the_output_is_refused(
+def test_a_message_with_a_foreign_field_or_a_name_that_leaves_the_output_is_refused(
     change: dict[str, Any],
 ) -> None:
     with pytest.raises(ValidationError):

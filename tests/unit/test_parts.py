@@ -32,9 +32,7 @@ def test_a_part_has_as_many_row_groups_as_fit(row_groups: list[int], rows_per_ta
 
 
 @given(row_groups=st.lists(st.integers(0, 20)), rows_per_task=st.integers(1, 40))
-def test_no_part_is_empty_or_longer_than_asked_unless_one_row_group_is(
-    row_groups: list[int], rows_per_task: int
-) -> None:
+def test_no_part_is_empty_or_longer_than_asked_unless_a_row_group_is(row_groups: list[int], rows_per_task: int) -> None:
     starts = part_starts(row_groups, rows_per_task)
 
     lengths = [end - start for start, end in pairwise([*starts, sum(row_groups)])]

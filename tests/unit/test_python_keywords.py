@@ -48,9 +48,7 @@ def options_of(command: str, program: typer.Typer) -> set[str]:
         ("train", TrainOptions, worker_cli),
     ],
 )
-def test_each_option_of_a_command_is_a_keyword_argument_that_help_explains(
-    name: str, kind: type[Any], program: typer.Typer
-) -> None:
+def test_each_option_of_a_command_is_a_keyword_with_help(name: str, kind: type[Any], program: typer.Typer) -> None:
     keywords = set(inspect.signature(getattr(shardsift, name)).parameters) - OF_PYTHON_ONLY
     text = inspect.getdoc(getattr(shardsift, name)) or ""
 

@@ -58,9 +58,7 @@ def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "SHARDSIFT_"])
-def test_redis_and_its_password_file_have_two_names(
-    monkeypatch: pytest.MonkeyPatch, prefix: str, password_file: Path
-) -> None:
+def test_redis_and_a_password_have_two_names(monkeypatch: pytest.MonkeyPatch, prefix: str, password_file: Path) -> None:
     monkeypatch.setenv(f"{prefix}REDIS_URL", "redis://host:6379/0")
     monkeypatch.setenv(f"{prefix}REDIS_PASSWORD_FILE", str(password_file))
 

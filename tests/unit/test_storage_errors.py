@@ -234,9 +234,7 @@ def test_a_page_of_a_proxy_in_place_of_an_answer_is_transient_and_reported_by_it
         (lambda: parse_datetime("login"), "ValueError: "),
     ],
 )
-def test_an_answer_of_another_shape_is_transient_and_says_what_the_client_missed(
-    read: Callable[[], object], says: str
-) -> None:
+def test_an_answer_of_another_shape_is_transient_and_says_what_it_lacks(read: Callable[[], object], says: str) -> None:
     with pytest.raises(TransientError) as ours, translated("Reading shard a"):
         read()
 
@@ -294,9 +292,7 @@ def test_a_missing_file_is_of_the_machine_if_its_folder_is_missing_too(tmp_path:
         ({}, None),
     ],
 )
-def test_a_server_says_how_long_a_shard_waits_but_at_most_an_hour(
-    headers: dict[str, str], seconds: float | None
-) -> None:
+def test_a_server_says_how_long_a_shard_waits_up_to_an_hour(headers: dict[str, str], seconds: float | None) -> None:
     response = httpx2.Response(429, request=REQUEST, headers=headers)
 
     ours = raised(HfHubHTTPError("slow down", response=response))

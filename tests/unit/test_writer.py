@@ -154,7 +154,7 @@ def test_the_same_shard_written_again_has_the_same_bytes(tmp_path: Path) -> None
     assert first.scores.read_bytes() == again.scores.read_bytes()
 
 
-def test_nothing_of_the_inputs_metadata_that_may_not_be_true_and_no_maker_but_the_library_is_in_the_footer(
+def test_no_metadata_of_inputs_that_may_be_untrue_and_no_maker_but_the_library_is_in_the_footer(
     tmp_path: Path,
 ) -> None:
     rows = some_texts(5).replace_schema_metadata({b"origin": b"a crawl"})

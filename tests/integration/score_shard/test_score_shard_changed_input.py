@@ -1,9 +1,9 @@
 """A file that is not the one that was enqueued is never scored as if it were."""
 
+import os
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +15,7 @@ from shardsift.fleet.ledger import Claim, Ledger, Publication
 from shardsift.producer.planning.retry import Retried, retry_run
 from shardsift.producer.publishing.publish import finalize_run
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from support.backends import Preceded
 from support.claimed_shards import Office, StopsAfter, one_shard
 from support.ledger_states import claimed
 
@@ -38,7 +39,9 @@ def test_a_file_that_changes_while_it_is_read_fails_its_shard(office: Office, tm
     write_wide(file, "old")
     desk = office.claim(file.parent)
     desk.claim = replace(desk.claim, spec=replace(desk.claim.spec, window_rows=WINDOW_ROWS))
-    desk.scorer = replace(desk.scorer, backend=ChangesAtFirst(desk.scorer.backend, file, change))
+    changes = [lambda: write_wide(file, "new") if change == "rewritten" else os.truncate(file, 100)]
+    change_at_first = Preceded(desk.scorer.backend, before=lambda _: changes and changes.pop()())
+    desk.scorer = replace(desk.scorer, backend=change_at_first)
 
     with pytest.raises(ShardError, match="the input changed|No such file"):
         desk.work()
@@ -126,21 +129,3 @@ def write_wide(file: Path, word: str) -> None:
     """Nine megabytes with few tokens. Two files with words of the same length have each row at the same offset."""
     rows = pa.table({"text": [f"{word} {row:<3000}" for row in range(3000)]})
     pq.write_table(rows, file, compression="none", use_dictionary=False, row_group_size=WINDOW_ROWS)
-
-
-@dataclass
-class ChangesAtFirst:
-    """A device during whose first batch the input changes."""
-
-    backend: Any
-    file: Path
-    change: str
-    name: str = "stand-in"
-
-    def logits(self, batch: Any) -> Any:
-        if self.change == "rewritten":
-            write_wide(self.file, "new")
-        elif self.change == "truncated":
-            self.file.write_bytes(self.file.read_bytes()[:100])
-        self.change = "none"
-        return self.backend.logits(batch)

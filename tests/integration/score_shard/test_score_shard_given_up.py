@@ -41,9 +41,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_is_a_transient_error_that_says_what_to_do(
-    office: Office, small_disk: Path, tmp_path: Path
-) -> None:
+def test_a_full_disk_is_transient_and_says_what_to_do(office: Office, small_disk: Path, tmp_path: Path) -> None:
     write_shards(tmp_path / "in", shards=1, rows=300, seed=2)
     desk = office.claim(tmp_path / "in", scratch=small_disk)
 

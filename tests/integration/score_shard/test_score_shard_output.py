@@ -4,7 +4,7 @@ import gc
 import hashlib
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
+from shardsift.worker.scoring.tokenizing.tokens import Tokens
+from support.backends import Preceded
 from support.claimed_shards import Office
 from support.waiting import wait_until
 
@@ -57,7 +59,11 @@ def test_the_next_window_is_tokenised_while_the_device_works_on_this_one(
     office: Office, scorer: SequenceClassifier, shards: Path
 ) -> None:
     encoded = Counted(scorer.tokenizer.encode)
-    device = WaitsAtFirst(scorer.backend, until=lambda: encoded.calls >= 2)
+
+    def wait_for_the_next(_: Tokens) -> None:
+        wait_until(lambda: encoded.calls >= 2, description="the next window is tokenised meanwhile", seconds=30)
+
+    device = Preceded(scorer.backend, before=wait_for_the_next)
     desk = office.claim(shards)
     desk.claim = replace(desk.claim, spec=replace(desk.claim.spec, window_rows=5))
     desk.scorer = replace(scorer, backend=device, tokenizer=SimpleNamespace(encode=encoded))
@@ -76,19 +82,6 @@ class Counted:
     def __call__(self, *args: Any) -> Any:
         self.calls += 1
         return self._function(*args)
-
-
-@dataclass
-class WaitsAtFirst:
-    """A device that finishes its first batch only after another event has happened."""
-
-    backend: Any
-    until: Callable[[], bool]
-    name: str = "stand-in"
-
-    def logits(self, batch: Any) -> Any:
-        wait_until(self.until, description="the next step's work is done meanwhile", seconds=30)
-        return self.backend.logits(batch)
 
 
 def test_shards_leave_no_thread_process_or_file_handle_behind(office: Office, shards: Path) -> None:

@@ -14,7 +14,7 @@ from shardsift.fleet.run.receipt import Receipt
 from shardsift.worker.scoring.load import load_classifier
 from support.claimed_shards import Office, StopsAfter, one_shard
 from support.line_files import write_as_lines, write_file
-from support.models import overflowing_classifier
+from support.models import overflowing_classifier, plain_scorer
 from support.nli import nli_classifier
 
 ROWS, WINDOW_ROWS = 100, 16
@@ -69,9 +69,7 @@ def test_a_resumed_shard_has_the_bytes_of_one_that_was_not_stopped_in_each_forma
     check_resumed(office, folder if ending == ".parquet" else write_as_lines(folder, tmp_path / "lines", ending))
 
 
-def test_a_resumed_shard_has_the_bytes_of_one_that_was_not_stopped_with_its_bad_rows(
-    office: Office, tmp_path: Path
-) -> None:
+def test_a_resumed_shard_has_the_bytes_of_an_undisturbed_one_with_its_bad_rows(office: Office, tmp_path: Path) -> None:
     lines = [f'{{"text": "text {row}"}}'.encode() if row % 7 else b"<html>" for row in range(ROWS)]
     write_file(tmp_path / "in/a.jsonl", b"\n".join(lines))
 
@@ -92,7 +90,7 @@ def test_a_resumed_shard_has_the_bytes_of_one_that_was_not_stopped_with_its_bad_
 def test_a_resumed_shard_has_the_bytes_of_one_that_was_not_stopped_however_its_texts_are_read(
     reading: dict[str, Any], ledger: Ledger, folder: Path, nli: Path, tmp_path: Path
 ) -> None:
-    scorer = load_classifier(str(nli), "float32", device="cpu", parity_rows=0, threads=1)
+    scorer = plain_scorer(nli, threads=1)
 
     check_resumed(Office(ledger, scorer, nli, tmp_path), folder, **reading)
 

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 
 from shardsift.fleet.run.receipt import Phase
 from shardsift.worker.scoring import ScorerInfo, Scores
-from shardsift.worker.scoring.backends import Backend
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
-from shardsift.worker.scoring.tokenizing.tokens import Tokens
 from shardsift.worker.shard.vitals import Progress, WindowPace
+from support.backends import Preceded
 from support.claimed_shards import one_shard
 from support.scored_alone import score_alone
 
@@ -75,16 +73,6 @@ class Noted(Progress):
         self.noted.append(("launched", self.launches))
 
 
-class SlowBackend:
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self.name = backend.name
-
-    def logits(self, batch: Tokens) -> torch.Tensor:
-        time.sleep(0.02)
-        return self._backend.logits(batch)
-
-
 @pytest.mark.parametrize("windows", [1, 2, WINDOWS])
 def test_the_next_shard_begins_before_the_device_has_all_windows_but_not_beside_a_scorer_that_does_not_expect_it(
     windows: int, scorer: SequenceClassifier, tmp_path: Path
@@ -92,7 +80,7 @@ def test_the_next_shard_begins_before_the_device_has_all_windows_but_not_beside_
     pace = WindowPace()
     shards = one_shard(tmp_path / "in", pa.table({"text": ["a text"] * 40 * windows}))
     first, second, own = Noted(pace), Noted(pace), Noted(pace)
-    slow = replace(scorer, backend=SlowBackend(scorer.backend))  # so that the reader is ahead
+    slow = replace(scorer, backend=Preceded(scorer.backend, lambda _: time.sleep(0.02)))  # so that the reader is ahead
 
     for number, (one, progress) in enumerate([(slow, first), (slow, second), (SlowScorer(0, 0.01), own)]):
         score_alone(shards / "000_00000.parquet", tmp_path / str(number), one, progress=progress, window_rows=40)

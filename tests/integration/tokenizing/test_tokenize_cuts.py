@@ -39,7 +39,6 @@ def parts_of(text: str, normalize: Callable[[str], str]) -> list[str]:
 
 
 NORMALIZERS = {
-    "BERT": normalizers.BertNormalizer(),
     "BERT cased": normalizers.BertNormalizer(lowercase=False, strip_accents=False),
     "NFC": normalizers.NFC(),
     "NFKC": normalizers.NFKC(),
@@ -103,12 +102,9 @@ def words_by(pattern: str) -> Any:
 
 
 PRE_TOKENIZERS = {
-    "BERT": pre_tokenizers.BertPreTokenizer(),
     "white space": pre_tokenizers.WhitespaceSplit(),
     "words": pre_tokenizers.Whitespace(),
-    "GPT-2": pre_tokenizers.ByteLevel(add_prefix_space=False),
     "RoBERTa with a space in front": pre_tokenizers.ByteLevel(add_prefix_space=True),
-    "SentencePiece": pre_tokenizers.Metaspace(),
     "SentencePiece, first": pre_tokenizers.Metaspace(prepend_scheme="first"),
     "T5": pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]),
     "StarCoder": pre_tokenizers.Sequence(

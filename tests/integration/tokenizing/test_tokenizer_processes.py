@@ -18,11 +18,12 @@ import pytest
 import torch
 
 from shardsift.worker.scoring import DeviceFault
-from shardsift.worker.scoring.load import load_classifier, with_tokenizer_processes
+from shardsift.worker.scoring.load import with_tokenizer_processes
 from shardsift.worker.scoring.tokenizing.processes import TokenizerProcesses, read_tokenizer
 from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer
 from shardsift.worker.scoring.tokenizing.tokens import Tokens
 from support.leftovers import is_alive
+from support.models import plain_scorer
 from support.odd_texts import SPECIAL, real_texts
 from support.waiting import wait_until
 
@@ -86,11 +87,9 @@ def four_threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("four_threads")
-def test_a_model_that_is_faster_than_one_thread_gets_processes_which_end_with_it(
-    tiny_model: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_fast_model_gets_processes_that_end_with_it(tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
     before = children()
-    scorer = replace(load_classifier(str(tiny_model), "float32", device="cpu", parity_rows=0), backend=Instant())
+    scorer = replace(plain_scorer(tiny_model), backend=Instant())
     texts = [None, "", "a text", None, *real_texts(5)]
 
     with caplog.at_level("INFO"):

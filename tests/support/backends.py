@@ -1,0 +1,22 @@
+"""Backends that do something before each batch, such as wait for an event or change a file."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from shardsift.worker.scoring.backends import Backend
+from shardsift.worker.scoring.tokenizing.tokens import Tokens
+
+
+@dataclass
+class Preceded:
+    """A backend that calls `before` with each batch, which may raise, and then gives the logits of another one."""
+
+    backend: Backend
+    before: Callable[[Tokens], object]
+    name: str = "stand-in"
+
+    def logits(self, batch: Tokens) -> torch.Tensor:
+        self.before(batch)
+        return self.backend.logits(batch)
