@@ -7,7 +7,7 @@ import pytest
 from celery import Celery
 
 from shardsift.fleet.errors import LeaseLost, UsageError
-from shardsift.fleet.ledger import Claim, Ledger, Publication, Refusal
+from shardsift.fleet.ledger import Claim, Ledger, Publication
 from shardsift.fleet.ledger.base import RUNS, Keys
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.spec import RunSpec
@@ -157,18 +157,6 @@ def check(
     assert (status.counts.done, status.counts.shards, status.counts.rows_in) == (3, 3, 30)
     assert data_digests(out) == undisturbed
     assert shards_listed(out) == 3
-
-
-def test_what_is_left_out_is_tried_again_if_the_record_of_failures_is_lost(run: FinalizerRun, app: Celery) -> None:
-    run.do(A, B)
-    run.fail(C)
-    run.ledger.redis.delete(Keys(run.run_id).failed)
-
-    assert isinstance(run.finalize(without_failed=True), NotReady)
-    same_command(run.ledger, run.spec, app)
-
-    assert isinstance(run.ledger.claim(run.run_id, C.name, "w2"), Claim)
-    assert run.ledger.claim(run.run_id, A.name, "w2") is Refusal.DONE
 
 
 def test_receipts_that_vanish_while_a_finalizer_publishes_publish_nothing(run: FinalizerRun) -> None:

@@ -12,23 +12,6 @@ from support.ledger_states import claimed
 from support.waiting import wait_until
 
 
-@pytest.mark.parametrize("state", ["open", "failed", "cancelled"])
-def test_a_run_that_is_open_failed_or_cancelled_is_not_published_unasked(
-    run: FinalizerRun, publisher: Publisher, state: str
-) -> None:
-    run.do(A, B)
-    if state == "failed":
-        run.fail(C)
-    elif state == "cancelled":
-        run.do(C)
-        run.ledger.cancel(run.run_id)
-
-    publisher.publish_ready()
-
-    assert run.publication is None
-    assert run.ledger.publish_error(run.run_id) is None
-
-
 def test_a_run_whose_last_shards_were_done_while_it_was_paused_is_published(
     run: FinalizerRun, publisher: Publisher
 ) -> None:

@@ -4,56 +4,23 @@ import pytest
 from celery import Celery
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.ledger import Claim, Ledger
+from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.ledger.base import Keys
 from shardsift.fleet.ledger.records import Steering
-from shardsift.fleet.process.broker import queue_length, queue_lists
+from shardsift.fleet.process.broker import queue_length
 from shardsift.fleet.process.settings import Settings
 from shardsift.producer.finalizer import Sweeper
 from shardsift.producer.planning.steering import resume_run
 from shardsift.producer.status import run_status
 from shardsift.producer.status.advice import what_next
 from support.finalizer_runs import A, FinalizerRun
-from support.ledger_states import claimed
 from support.records import a_spec
-from support.waiting import wait_until
 
 
 class TestSweeping:
     @pytest.fixture
     def sweeper(self, app: Celery, ledger: Ledger, settings: Settings) -> Sweeper:
         return Sweeper(app, ledger, settings)
-
-    def test_a_lease_that_ran_out_is_sent_again(self, run: FinalizerRun, settings: Settings, sweeper: Sweeper) -> None:
-        sweeper.sweep()
-        run.ledger.redis.delete(*queue_lists(run.spec.queue))
-        dead = Ledger.connect(settings.model_copy(update={"lease_seconds": 0.001}))
-        assert isinstance(dead.claim(run.run_id, A.name, "dead"), Claim)
-
-        def sent_again() -> bool:
-            sweeper.sweep()
-            return queue_length(run.ledger.redis, run.spec.queue) == 1
-
-        wait_until(sent_again, description="the lease runs out", seconds=5)
-        assert run.ledger.counts(run.run_id).running == 0
-        assert claimed(run.ledger, run.run_id, A).attempt == 2
-
-    def test_a_cancelled_run_is_left_alone(self, run: FinalizerRun, sweeper: Sweeper) -> None:
-        run.ledger.cancel(run.run_id)
-
-        sweeper.sweep()
-
-        assert queue_length(run.ledger.redis, run.spec.queue) == 0
-
-    def test_a_paused_run_is_sent_when_it_is_resumed(self, run: FinalizerRun, sweeper: Sweeper) -> None:
-        run.ledger.pause(run.run_id)
-        sweeper.sweep()
-        sent_while_paused = queue_length(run.ledger.redis, run.spec.queue)
-        run.ledger.resume(run.run_id)
-
-        sweeper.sweep()
-
-        assert (sent_while_paused, queue_length(run.ledger.redis, run.spec.queue)) == (0, 3)
 
     def test_a_run_that_has_cost_what_it_may_is_paused_with_the_reason_until_it_may_cost_more(
         self, run: FinalizerRun, sweeper: Sweeper
