@@ -11,12 +11,9 @@ import pytest
 import redis
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.ledger import Ledger
-from shardsift.fleet.process.settings import Settings
 from shardsift.producer.local import redis as local_redis
 from shardsift.producer.local.keeper import keep, socket_path
 from shardsift.producer.local.redis import embedded_redis, find_redis_server
-from support.server_of_version import server_of_version
 from support.waiting import wait_until
 
 
@@ -134,15 +131,3 @@ def test_a_server_that_cannot_start_is_told_with_the_cause(
 
     with pytest.raises(UsageError, match=f"Redis ended 1 times before it answered{why}"), embedded_redis(tmp_path):
         pass
-
-
-class TestTheFleetsServer:
-    def test_a_server_that_is_too_old_is_refused_before_anything_is_written(self) -> None:
-        with server_of_version("5.0.7") as (url, asked), pytest.raises(UsageError, match=r"5\.0\.7.*6\.2 or later"):
-            Ledger.connect(Settings(redis_url=url))
-
-        assert asked.isdisjoint({"EVALSHA", "HSET", "SCRIPT"})
-
-    def test_a_server_that_does_not_report_its_version_is_accepted(self) -> None:
-        with server_of_version(None) as (url, _):
-            Ledger.connect(Settings(redis_url=url)).redis.close()

@@ -107,10 +107,14 @@ def test_a_password_from_a_file_opens_a_url_without_one() -> None:
         ("redis://host:99999", "not a valid"),
         ("redis://host#0", "not a valid"),
         ("redis://ho st", "not a valid"),
-        ("redis://:s3cret?s3cret=s3cret@host", "REDIS_URL"),
+        *(
+            (url, "REDIS_URL")
+            for url in ("redis://:s3cret?s3cret=s3cret@host", "redis://:s3cret/x@host", "redis://:s3cret#x@host/0")
+        ),
+        ("http://:s3cret@host:1", "not a valid"),
+        ("redis://:s3cret@host:port", "not a valid"),
         ("unix://", "not a valid"),
         ("host:6379", "not a valid"),
-        ("http://host", "not a valid"),
         ("", "not a valid"),
     ],
 )

@@ -19,15 +19,6 @@ from support.waiting import wait_until
 class TestPublishing:
     """All shards of the run are staged."""
 
-    @pytest.mark.parametrize("running_hub", ["lfs"], indirect=True)
-    def test_an_upload_that_is_answered_in_another_shape_is_tried_again_and_named(self, run: HubRun) -> None:
-        json = {"Content-Type": "application/json"}
-        run.hub.fault("/info/lfs/objects/batch", status=200, headers=json, body=b"{}")
-
-        with pytest.raises(TransientError, match=f"Uploading data/.* to {run.spec.output_uri}: the Hub's answer"):
-            run.stage(A)
-        run.hub.forget_faults()
-
     @pytest.mark.parametrize(
         ("path", "answer", "says"),
         [

@@ -2,12 +2,13 @@
 
 import re
 import socket
-import socketserver
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import redis
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
@@ -15,7 +16,7 @@ from shardsift.fleet.process.children import running
 from shardsift.fleet.process.settings import Settings
 from shardsift.producer.local.redis import find_redis_server
 from support.ledger_states import claimed
-from support.ports import served_in_background, unused_port
+from support.ports import unused_port
 from support.processes import call_command
 from support.records import a_receipt, a_shard, a_spec
 from support.redis_servers import RedisServer, redis_server
@@ -81,23 +82,6 @@ class TestConnecting:
 
         assert caplog.text.count("Waiting for it") == 1
 
-    @pytest.mark.parametrize(
-        "url",
-        [
-            "http://:s3cret@host:1",
-            "redis://:s3cret/x@host:6379/0",
-            "redis://:s3cret@host:port",
-            "redis://:s3cret@host:6379/x",
-            "redis://:s3cret#x@host:6379/0",
-            "s3cret",
-        ],
-    )
-    def test_what_is_no_url_of_a_redis_is_refused_without_its_password(self, url: str) -> None:
-        with pytest.raises(UsageError, match="REDIS_URL") as refused:
-            Ledger.connect(Settings(redis_url=url))
-
-        assert "s3cret" not in str(refused.value)
-
     @pytest.mark.parametrize("url", ["unix://{}", "unix://:wr0ng@{}"])
     def test_a_wrong_or_missing_password_is_told_without_it(self, locked_socket: Path, url: str) -> None:
         with pytest.raises(UsageError, match="Check the user and the password") as refused:
@@ -105,12 +89,6 @@ class TestConnecting:
 
         assert str(locked_socket) in str(refused.value)
         assert "wr0ng" not in str(refused.value)
-
-    def test_the_password_file_opens_a_locked_redis(self, locked_socket: Path, tmp_path: Path) -> None:
-        (tmp_path / "password").write_text("correct horse/1@2\n")
-        settings = Settings(redis_url=f"unix://{locked_socket}", redis_password_file=tmp_path / "password")
-
-        assert Ledger.connect(settings).run_ids() == []
 
 
 class TestServersThatCannotBeOurs:
@@ -164,23 +142,23 @@ class TestServersThatCannotBeOurs:
             server.client.replicaof("NO", "ONE")
             connecting.result(timeout=30)
 
-    @pytest.mark.parametrize(
-        "greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.6\r\n", b"ERROR\r\n"]
-    )
-    def test_another_service_on_the_port_is_no_redis(self, greeting: bytes) -> None:
-        class Service(socketserver.StreamRequestHandler):
-            def handle(self) -> None:
-                self.connection.recv(1)
-                self.wfile.write(greeting)
-
-        server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Service)
-        server.daemon_threads = True
-        with served_in_background(server), pytest.raises(UsageError, match="No Redis answers at 127.0.0.1"):
-            Ledger.connect(Settings(redis_url=f"redis://127.0.0.1:{server.server_address[1]}"))
-
     def test_a_file_of_tls_that_is_not_there_is_named(self) -> None:
         with pytest.raises(UsageError, match="/no/such.pem"):
             Ledger.connect(Settings(redis_url="rediss://127.0.0.1:1?ssl_ca_certs=/no/such.pem"))
+
+    @pytest.mark.parametrize(("version", "is_refused"), [("5.0.7", True), ("6.2.0", False), (None, False)])
+    def test_a_server_that_is_too_old_is_refused_and_one_that_does_not_say_its_version_is_accepted(
+        self, redis_url: str, monkeypatch: pytest.MonkeyPatch, version: str | None, is_refused: bool
+    ) -> None:
+        ask = redis.Redis.execute_command
+
+        def told(client: redis.Redis, *words: str, **options: object) -> object:
+            hello = {"mode": "standalone", "role": "master", **({"version": version} if version else {})}
+            return hello if words[0] == "HELLO" else ask(client, *words, **options)
+
+        monkeypatch.setattr(redis.Redis, "execute_command", told)
+        with pytest.raises(UsageError, match=r"5\.0\.7.*6\.2 or later") if is_refused else nullcontext():
+            Ledger.connect(Settings(redis_url=redis_url))
 
 
 class TestEviction:

@@ -7,7 +7,7 @@ from shardsift.fleet.ledger import Ledger, Publication
 from shardsift.fleet.ledger.records import Steering
 from shardsift.fleet.run.spec import RunSpec
 from support.ledger_states import A, B, C, claimed
-from support.records import a_receipt, a_shard, a_spec
+from support.records import a_receipt, a_shard
 
 
 class TestRuns:
@@ -19,24 +19,21 @@ class TestRuns:
         assert [len(names) for names in taken] == [1000, 1000, 345, 0]
         assert sorted(name for names in taken for name in names) == [shard.name for shard in shards]
 
-    def test_more_receipts_than_fit_in_one_call_are_all_taken(self, ledger: Ledger, spec: RunSpec) -> None:
+    def test_more_receipts_than_fit_in_one_call_are_all_taken_and_queued_again(
+        self, ledger: Ledger, spec: RunSpec
+    ) -> None:
         shards = [a_shard(f"{number:05}") for number in range(1_234)]
         ledger.create_run(spec, shards, now=1.0)
 
         assert ledger.restore(spec.run_id, (a_receipt(spec.run_id, shard) for shard in shards)) == 1_234
         assert ledger.counts(spec.run_id).open == 0
+        lost = {shard.name: "lost" for shard in shards}
+        assert ledger.requeue(spec.run_id, lost, of=ledger.receipts(spec.run_id)) == 1_234
+        assert ledger.counts(spec.run_id).rows_in == 0
 
     def test_the_error_for_an_unknown_run_lists_the_known_ones(self, ledger: Ledger, run: str) -> None:
         with pytest.raises(UsageError, match=f"no run 'nope'.*{run}"):
             ledger.spec("nope")
-
-    def test_runs_are_listed_newest_first(self, ledger: Ledger) -> None:
-        old, new = a_spec(input_revision="old"), a_spec(input_revision="new")
-        ledger.create_run(new, [A], now=3e9)
-        ledger.create_run(old, [A], now=2e9)
-        ledger.create_run(old, [A], now=4e9)
-
-        assert ledger.run_ids()[:2] == [new.run_id, old.run_id]
 
     @pytest.mark.parametrize(("workers", "queued"), [(None, 2), (1, 0), (2, 1), (9, 2)])
     def test_machines_see_the_shards_that_further_workers_may_take(
