@@ -11,20 +11,16 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from huggingface_hub import HfApi
 
-from hubserver import HubServer
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import Plan, plan_run
-from support import hub_fleet
 from support.output_runs import PublishedOnHub
 from support.outputs import Published
 from support.small_fleet import Outcome, enqueue_and_wait
 
-hubs, hub, running_hub = hub_fleet.hubs, hub_fleet.hub, hub_fleet.running_lfs_hub
 SHARDS, ROWS = 3, 12
 B = "000_00001"
 DATA_B, SCORES_B = f"data/{B}.parquet", f"scores/{B}.parquet"
@@ -135,58 +131,20 @@ def check_documents(files: dict[str, bytes]) -> None:
     assert files[CARD_PATH].decode().startswith("---\n")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Output:
-    """An output, and what a user sees there."""
-
-    uri: str
-    files: Published
-
-    def happen(self, happening: str, path: str) -> None:
-        if happening == "delete_all" and self.uri.startswith("hf://datasets/"):
-            HfApi().delete_repo(self.uri.removeprefix("hf://datasets/"), repo_type="dataset")
-        else:
-            getattr(self.files, happening)(*([path] if path else []))
-
-    def leftovers(self) -> set[str]:
-        """Staged files, or branches on the Hub."""
-        if self.uri.startswith("hf://datasets/"):
-            refs = HfApi().list_repo_refs(self.uri.removeprefix("hf://datasets/"), repo_type="dataset")
-            return {branch.name for branch in refs.branches} - {"main"}
-        return {path for path in self.files.hidden_paths() if "/staged/" in path}
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Output:
-    return Output(uri=str(tmp_path / "out"), files=Published(str(tmp_path / "out")))
-
-
-@pytest.fixture
-def on_hub(hub: HubServer) -> Output:
-    repo = f"org/mended-{next(_numbers)}"
-    return Output(uri=f"hf://datasets/{repo}", files=PublishedOnHub(hub, repo))
-
-
 @pytest.mark.parametrize("is_lost", [False, True], ids=["ledger", "ledger-lost"])
 @pytest.mark.parametrize(
-    ("place", "name"), [*(("folder", name) for name in CASES), *(("on_hub", name) for name in ON_THE_HUB)]
+    ("files", "name"),
+    [*(("folder", name) for name in CASES), *(("hub", name) for name in ON_THE_HUB)],
+    indirect=["files"],
 )
 def test_the_same_command_names_what_happened_and_puts_it_right(
-    place: str,
-    name: str,
-    is_lost: bool,
-    a_plan: Plan,
-    redis_url: str,
-    ledger: Ledger,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
+    files: Published, name: str, is_lost: bool, a_plan: Plan, redis_url: str, ledger: Ledger, tmp_path: Path
 ) -> None:
-    case, output = CASES[name], request.getfixturevalue(place)
-    plan = replace(a_plan, spec=replace(a_plan.spec, output_uri=output.uri))
+    case, plan = CASES[name], replace(a_plan, spec=replace(a_plan.spec, output_uri=files.uri))
     first = enqueue_and_wait(redis_url, plan, tmp_path)
-    whole = output.files.visible()
+    whole = files.visible()
     for happening, path in case.happens:
-        output.happen(happening, path)
+        getattr(files, happening)(*([path] if path else []))
     if is_lost:
         ledger.redis.flushall()
 
@@ -195,12 +153,12 @@ def test_the_same_command_names_what_happened_and_puts_it_right(
     assert (first.state, first.said, first.shards) == ("published", [], list(ALL))
     # A blob that an earlier commit of the Hub names is still there: it is committed again, and nothing is scored. Only a run
     # that the ledger has lost is taken over by what main shows.
-    is_done_again = place == "folder" or is_lost or case.shards == ALL
+    is_done_again = not isinstance(files, PublishedOnHub) or is_lost or case.shards == ALL
     shards, rows = (case.shards, case.rows) if is_done_again else ((), 0)
     check(case, outcome, is_lost=is_lost, shards=shards, rows=rows)
-    now = output.files.visible()
+    now = files.visible()
     data = [path for path in whole if path.startswith(("data/", "scores/"))]
     assert {path: now[path] for path in data} == {path: whole[path] for path in data}
     assert now.keys() == whole.keys() | ({FOREIGN} if case.exit_code else set())
     check_documents(now)
-    assert output.leftovers() == set()
+    assert files.leftovers() == set()

@@ -28,16 +28,14 @@ from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.publishing.publish import finalize_run
 from shardsift.producer.verify.verify import verify
 from shardsift.worker.shard.stored_scores import load_stored_scores
-from support import hub_fleet
 from support.hub_fleet import Client
-from support.hub_runs import look
+from support.hub_runs import HubRun, data_of, look
 from support.ledger_states import claimed
 from support.outputs import Published, data_digests, published_rows
-from support.small_fleet import Outcome, enqueue_and_wait, work
+from support.small_fleet import enqueue_and_wait, work
 from support.small_run import Runs
 from support.waiting import wait_until
 
-hubs, hub, running_hub = hub_fleet.hubs, hub_fleet.hub, hub_fleet.running_lfs_hub
 SHARDS, ROWS = 7, 40
 FIRST, SECOND, LAST = (f"data/000_{number:05}.parquet" for number in (0, 3, 6))  # of three shards, of three, and of one
 NAMES = [f"000_{number:05}" for number in range(SHARDS)]
@@ -90,7 +88,8 @@ class Merging:
         self.ledger.create_run(plan.spec, plan.shards, now=1.0)
 
     def score(self, plan: Plan, names: list[str]) -> None:
-        assert scored(self.ledger, plan, names, self.folder) == names
+        due = tuple(shard for shard in plan.shards if shard.name in names)
+        assert work(self.ledger, replace(plan, shards=due), self.runs.scorer, self.folder) == names
 
     def fail(self, plan: Plan, name: str) -> None:
         (shard,) = (shard for shard in plan.shards if shard.name == name)
@@ -101,13 +100,6 @@ class Merging:
         outcome = enqueue_and_wait(self.redis_url, plan, self.folder)
         assert outcome.state == "published"
         return outcome.shards
-
-
-def scored(ledger: Ledger, plan: Plan, names: list[str], folder: Path) -> list[str]:
-    """Score these shards. Returns those that could be claimed."""
-    due = tuple(shard for shard in plan.shards if shard.name in names)
-    scorer = StandInScorer("cpu", folder / "work.log", rows_a_batch=4, seconds_a_batch=0)
-    return work(ledger, replace(plan, shards=due), scorer, folder)
 
 
 def merging_in(folder: Path, source: Path, model: Path, ledger: Ledger, redis_url: str) -> Merging:
@@ -286,9 +278,7 @@ class TestAMergedRun:
         assert scored == [NAMES[1], NAMES[4]]
         assert data_digests(merging.folder / "out") == before
 
-    def test_a_merged_file_that_loses_its_first_shard_has_no_row_of_it_and_the_others_once(
-        self, merging: Merging
-    ) -> None:
+    def test_a_merged_file_without_its_first_shard_has_no_row_of_it_and_the_others_once(self, merging: Merging) -> None:
         plan = merging.plan()
         merging.publish(plan)
         merging.ledger.requeue(plan.spec.run_id, {NAMES[0]: "replaced"})
@@ -303,66 +293,52 @@ class TestAMergedRun:
         ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class HubMerging:
-    """A run of the same rows that goes to a repository of its own."""
+def check_published_once(run: HubRun, undisturbed: dict[str, str]) -> None:
+    files = {path: sha256(run.hub.read(run.repo, path)).hexdigest() for path in data_of(run.outputs())}
+    assert files == undisturbed
+    assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
+    assert run.branches() == {"main"}
+    uploads = [request.path for request in run.hub.requests if request.method == "PUT"]
+    assert len(uploads) == len({*uploads})
 
-    hub: HubServer
-    merging: Merging
-    plan: Plan
 
-    @property
-    def repo(self) -> str:
-        return self.plan.spec.output_uri.removeprefix("hf://datasets/")
-
-    def start(self, names: list[str]) -> None:
-        self.merging.start(self.plan)
-        self.merging.score(self.plan, names)
-
-    def data(self) -> list[str]:
-        """The data files on main."""
-        return sorted(path for path in self.hub.files(self.repo) if path.startswith("data/"))
-
-    def look(self) -> object:
-        return look(self.merging.redis_url, self.plan.spec.run_id, 2)
-
-    def publish(self) -> Outcome:
-        return enqueue_and_wait(self.merging.redis_url, self.plan, self.merging.folder)
-
-    def check_published_once(self, undisturbed: dict[str, str]) -> None:
-        files = {path: sha256(self.hub.read(self.repo, path)).hexdigest() for path in self.hub.files(self.repo)}
-        assert {path: digest for path, digest in files.items() if path.startswith(("data/", "scores/"))} == undisturbed
-        assert [commit.title.split()[0] for commit in self.hub.commits(self.repo)] == ["Publish", "initial"]
-        assert set(self.hub.branches(self.repo)) == {"main"}
-        uploads = [request.path for request in self.hub.requests if request.method == "PUT"]
-        assert len(uploads) == len({*uploads})
+def data_files(run: HubRun) -> list[str]:
+    return sorted(path for path in run.outputs() if path.startswith("data/"))
 
 
 class TestOnTheHub:
+    """A run of the same rows that goes to a repository of its own."""
+
     @pytest.fixture
-    def run(self, hub: HubServer, merging: Merging) -> HubMerging:
-        repo, plan = f"org/merged-{next(_numbers)}", merging.plan()
+    def plan(self, hub: HubServer, merging: Merging) -> Plan:
+        repo = f"org/merged-{next(_numbers)}"
         hub.create_repo(repo)
-        plan = replace(plan, spec=replace(plan.spec, output_uri=f"hf://datasets/{repo}"))
-        return HubMerging(hub=hub, merging=merging, plan=plan)
+        return merging.plan(output_uri=f"hf://datasets/{repo}")
+
+    @pytest.fixture
+    def run(self, hub: HubServer, merging: Merging, plan: Plan) -> HubRun:
+        repo = plan.spec.output_uri.removeprefix("hf://datasets/")
+        ledger, url, folder = merging.ledger, merging.redis_url, merging.folder
+        return HubRun(hub=hub, repo=repo, spec=plan.spec, ledger=ledger, redis_url=url, folder=folder)
 
     def test_a_run_that_outlasts_uncommitted_blobs_publishes_the_same_bytes_and_sends_none_twice(
-        self, run: HubMerging, undisturbed: dict[str, str]
+        self, run: HubRun, merging: Merging, plan: Plan, undisturbed: dict[str, str]
     ) -> None:
-        run.start([name for name in NAMES if name != NAMES[4]])
-        run.look()
-        merged = [receipt.data.path for receipt in run.merging.ledger.receipts(run.plan.spec.run_id)]
+        merging.start(plan)
+        merging.score(plan, [name for name in NAMES if name != NAMES[4]])
+        run.look(2)
+        merged = [receipt.data.path for receipt in run.ledger.receipts(run.run_id)]
         assert merged[:3] == [FIRST] * 3
-        assert run.hub.files(run.repo).keys() == {".gitattributes"}
+        assert run.outputs() == set()
         run.hub.forget_unreferenced_blobs()
 
-        run.merging.score(run.plan, [NAMES[4]])
-        run.look()
+        merging.score(plan, [NAMES[4]])
+        run.look(2)
 
-        run.check_published_once(undisturbed)
+        check_published_once(run, undisturbed)
 
-    def test_merged_files_on_the_hub_have_512_mb_unless_the_user_says_otherwise(self, run: HubMerging) -> None:
-        merging, chosen = run.merging, {"output_uri": run.plan.spec.output_uri}
+    def test_merged_files_on_the_hub_have_512_mb_unless_the_user_chooses(self, plan: Plan, merging: Merging) -> None:
+        chosen = {"output_uri": plan.spec.output_uri}
         plans = [
             plan_run(merging.runs.options(merging.source, target_file_size=size, **chosen))
             for size in (None, "none", "1GB")
@@ -371,20 +347,20 @@ class TestOnTheHub:
         assert [plan.spec.target_file_bytes for plan in plans] == [512_000_000, None, 1_000_000_000]
         assert merging.plan(size=None).spec.target_file_bytes is None
 
-    def test_a_run_in_place_of_another_has_its_scores_files_and_is_found_again(self, run: HubMerging) -> None:
-        run.publish()
+    def test_a_replacing_run_has_the_scores_and_is_found_again(self, run: HubRun, merging: Merging, plan: Plan) -> None:
+        merging.publish(plan)
         before = {path: run.hub.read(run.repo, path) for path in run.hub.files(run.repo)}
-        again = plan_in_place(run.plan)
+        again = plan_in_place(plan)
         stored = load_stored_scores(again.spec.scorings[0].served_by, None)
-        replace(run.merging.runs, scorer=stored).publish_plan(again)
+        replace(merging.runs, scorer=stored).publish_plan(again)
 
         now = {path: run.hub.read(run.repo, path) for path in run.hub.files(run.repo)}
         assert {path for path in before.keys() & now.keys() if before[path] == now[path]} >= {
             path for path in before if path.startswith("scores/")
         }
-        assert run.data() == [FIRST, SECOND]
-        assert plan_in_place(run.plan).spec.run_id == again.spec.run_id
-        assert verify(run.plan.spec.output_uri).faults == ()
+        assert data_files(run) == [FIRST, SECOND]
+        assert plan_in_place(plan).spec.run_id == again.spec.run_id
+        assert verify(plan.spec.output_uri).faults == ()
 
     @pytest.mark.parametrize("is_lost", [False, LOST], ids=["ledger", "ledger-lost"])
     @pytest.mark.parametrize(
@@ -398,44 +374,52 @@ class TestOnTheHub:
         ],
     )
     def test_a_finalizer_killed_at_any_step_is_followed_by_one_that_goes_on(
-        self, run: HubMerging, undisturbed: dict[str, str], method: str, step: str, is_lost: bool, tmp_path: Path
+        self,
+        run: HubRun,
+        merging: Merging,
+        plan: Plan,
+        undisturbed: dict[str, str],
+        method: str,
+        step: str,
+        is_lost: bool,
     ) -> None:
-        run.start(NAMES)
+        merging.start(plan)
+        merging.score(plan, NAMES)
         run.hub.fault(step, method=method, status=None, delay_seconds=0.5)
-        victim = Client(run.hub, tmp_path / "victim-home", "victim")
-        looking = victim.start(look, run.merging.redis_url, run.plan.spec.run_id, 2)
+        victim = Client(run.hub, merging.folder / "victim-home", "victim")
+        looking = victim.start(look, run.redis_url, run.run_id, 2)
         wait_until(lambda: run.hub.faults_left == 0, description="the victim comes to that step")
         victim.kill()
         looking.exception()
         victim.close()
         time.sleep(0.5)  # the Hub has done what the victim asked for
         if is_lost:
-            run.merging.ledger.redis.flushall()
+            run.ledger.redis.flushall()
 
-        assert run.publish().state == "published"
-        run.check_published_once(undisturbed)
+        merging.publish(plan)
+        check_published_once(run, undisturbed)
 
     def test_a_merged_run_whose_publication_without_a_failed_shard_ended_midway_has_each_row_once_and_scores_none_again(
-        self, run: HubMerging, monkeypatch: pytest.MonkeyPatch
+        self, run: HubRun, merging: Merging, plan: Plan, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(hub_output, "SHARDS_A_COMMIT", 2)  # as if two shards were as many as a commit may have
-        run_id, ledger = run.plan.spec.run_id, run.merging.ledger
-        run.start(NAMES[1:])
-        run.merging.fail(run.plan, NAMES[0])
+        merging.start(plan)
+        merging.score(plan, NAMES[1:])
+        merging.fail(plan, NAMES[0])
         run.hub.fault("/commit/main", status=None)  # the first part, with a file that later has no shard
         run.hub.fault("/commit/main", status=429, headers={"Retry-After": "1"})
         with pytest.raises(TransientError, match="429"):
-            finalize_run(ledger, run_id, without_failed=True)
-        begun = run.data()
-        ledger.retry(run_id)
-        run.merging.score(run.plan, NAMES[:1])
+            run.finalize(without_failed=True)
+        begun = data_files(run)
+        run.ledger.retry(run.run_id)
+        merging.score(plan, NAMES[:1])
 
-        published = finalize_run(ledger, run_id, without_failed=False)
+        published = run.finalize()
 
         assert begun == [f"data/{NAMES[1]}.parquet"]
         assert isinstance(published, Publication)
-        assert run.data() == [FIRST, SECOND, LAST]
-        assert verify(run.plan.spec.output_uri).faults == ()
+        assert data_files(run) == [FIRST, SECOND, LAST]
+        assert verify(plan.spec.output_uri).faults == ()
 
 
 def plan_in_place(earlier: Plan) -> Plan:

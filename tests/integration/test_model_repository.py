@@ -19,11 +19,16 @@ from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.processes import ask_process
 
-hubs, running_hub, hub, worker = hub_fleet.hubs, hub_fleet.running_hub, hub_fleet.hub, hub_fleet.worker
+running_hub = hub_fleet.running_hub
 _numbers = count()
 
 # In LFS uploads, the client passes files to httpx2 in a deprecated way.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+
+
+@pytest.fixture
+def worker(hub: HubServer) -> User:
+    return User(hub, "worker")
 
 
 @pytest.fixture

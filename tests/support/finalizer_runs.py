@@ -6,14 +6,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardsift.fleet.ledger import Claim, Ledger, Publication
+from shardsift.fleet.ledger import Claim, Ledger
 from shardsift.fleet.run.output_columns import kept_schema, scores_schema
 from shardsift.fleet.run.receipt import OutputFile
-from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.run.spec import Shard
 from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import MANIFEST_PATH, Output
-from shardsift.producer.publishing.publish import NotReady, finalize_run
 from support.ledger_states import claimed
+from support.output_runs import OutputRun
 from support.outputs import visible
 from support.records import a_manifest, a_receipt, a_shard, stage_file
 
@@ -22,39 +22,17 @@ INPUT_SCHEMA = pa.schema([("text", pa.string()), ("id", pa.string())])
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinalizerRun:
-    """A run whose output is a folder, and what workers and finalizers do with it."""
-
-    ledger: Ledger
-    spec: RunSpec
-
-    @property
-    def run_id(self) -> str:
-        return self.spec.run_id
+class FinalizerRun(OutputRun):
+    """A run whose output is a folder, and what workers do with it."""
 
     @property
     def out(self) -> Path:
         return Path(self.spec.output_uri)
 
-    @property
-    def output(self) -> Output:
-        return open_output(self.spec.output_uri, self.run_id)
-
-    @property
-    def publication(self) -> Publication | None:
-        return self.ledger.publication(self.run_id)
-
     def do(self, *shards: Shard) -> None:
         """Do a shard as a worker does: claim it, stage both files and complete it."""
         for shard in shards:
             finish(self.ledger, claimed(self.ledger, self.run_id, shard))
-
-    def fail(self, *shards: Shard) -> None:
-        for shard in shards:
-            self.ledger.fail(claimed(self.ledger, self.run_id, shard), "corrupt", "")
-
-    def finalize(self, *, without_failed: bool = False) -> Publication | NotReady:
-        return finalize_run(self.ledger, self.run_id, without_failed=without_failed)
 
     def visible(self) -> dict[str, bytes]:
         return visible(self.out)

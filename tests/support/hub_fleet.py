@@ -1,15 +1,10 @@
-"""The local Hub, used from the test's process, as fixtures that a test module or a conftest imports.
-
-Each test runs with LFS and with xet, and has its own repository and spec. A client that a test kills is a process of its own.
-"""
+"""The local Hub, used from the test's process. A client that a test kills is a process of its own."""
 
 import os
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from functools import cache
-from itertools import count
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,11 +13,8 @@ import pytest
 from huggingface_hub import close_session, constants
 
 from hubserver import HubServer
-from shardsift.fleet.run.spec import RunSpec
-from support.records import a_spec
 
 T = TypeVar("T")
-_numbers = count()
 _random = random.Random(7)
 _FILE = constants.HUGGINGFACE_CO_URL_TEMPLATE.removeprefix(constants.ENDPOINT)
 
@@ -86,47 +78,10 @@ def _with_token(token: str, function: Callable[..., T], *arguments: Any) -> T:
     return function(*arguments)
 
 
-@pytest.fixture(scope="session")
-def hubs() -> Iterator[Callable[[str], HubServer]]:
-    """A hub for uploads by "lfs" or "xet". Each is started at its first use and stays for the session."""
-    with ExitStack() as stack:
-        yield cache(lambda upload: stack.enter_context(HubServer(xet=upload == "xet")))
-
-
 @pytest.fixture(scope="module", params=["lfs", pytest.param("xet", marks=pytest.mark.slow)])
 def running_hub(request: pytest.FixtureRequest, hubs: Callable[[str], HubServer]) -> HubServer:
+    """For a module or a folder of which each test runs with both kinds of uploads."""
     return hubs(request.param)
-
-
-@pytest.fixture(scope="module", name="running_hub")
-def running_lfs_hub(hubs: Callable[[str], HubServer]) -> HubServer:
-    """For promises that do not depend on how bytes are uploaded."""
-    return hubs("lfs")
-
-
-@pytest.fixture
-def hub(running_hub: HubServer, tmp_path: Path) -> Iterator[HubServer]:
-    """The hub that this process uses."""
-    running_hub.forget_requests()
-    with used_here(running_hub, tmp_path):
-        yield running_hub
-
-
-@pytest.fixture
-def worker(hub: HubServer) -> User:
-    return User(hub, "worker")
-
-
-@pytest.fixture
-def repo(hub: HubServer) -> str:
-    repo = f"org/out-{next(_numbers)}"
-    hub.create_repo(repo)
-    return repo
-
-
-@pytest.fixture
-def spec(repo: str) -> RunSpec:
-    return a_spec(output_uri=f"hf://datasets/{repo}")
 
 
 def noise(file: Path, size_bytes: int) -> Path:

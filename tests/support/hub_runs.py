@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hubserver import HubServer
@@ -12,15 +12,15 @@ from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.storage.hub import HubOutput
-from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH
 from shardsift.producer.finalizer import publish_or_save
 from shardsift.producer.planning.enqueue import Enqueued, enqueue
 from shardsift.producer.planning.plan import Plan
-from shardsift.producer.publishing.publish import NotReady, finalize_run
+from shardsift.producer.publishing.publish import NotReady
 from support.hub_fleet import User, noise
 from support.ledger_states import claimed
-from support.records import a_manifest, a_receipt, a_shard, stage_file
+from support.output_runs import OutputRun
+from support.records import a_receipt, a_shard, stage_file
 
 SHARDS = A, B, C, D = tuple(a_shard(f"crawl/{name}") for name in ("a", "b (1) ü", "c", "d"))
 
@@ -37,20 +37,14 @@ def look(redis_url: str, run_id: str, wave_shards: int) -> Publication | NotRead
 
 
 @dataclass(frozen=True, kw_only=True)
-class HubRun:
+class HubRun(OutputRun):
     """A run, with ways to disturb it and to see what a user sees."""
 
     hub: HubServer
     repo: str
-    spec: RunSpec
     redis_url: str
-    ledger: Ledger
     folder: Path
-    state_uri: str | None = None
-
-    @property
-    def run_id(self) -> str:
-        return self.spec.run_id
+    content: dict[str, bytes] = field(default_factory=dict)  # of the files of shards that are done, by path
 
     @property
     def branch(self) -> str:
@@ -63,13 +57,6 @@ class HubRun:
     @property
     def finalizer(self) -> User:
         return User(self.hub, "finalizer")
-
-    @property
-    def output(self) -> HubOutput:
-        return output_of(self.spec)
-
-    def reserve(self) -> None:
-        self.output.reserve(self.spec)
 
     def reserved_spec(self) -> RunSpec:
         path = f".shardsift/{self.run_id}/spec.json"
@@ -85,6 +72,7 @@ class HubRun:
                 shard.data_path: self._data_file.read_bytes(),
                 shard.scores_path: self._scores_file.read_bytes(),
             }
+        self.content.update(content)
         return content
 
     def stage(self, shard: Shard, *, data_bytes: int = 3_000) -> Receipt:
@@ -93,38 +81,21 @@ class HubRun:
         return self.worker.call(self._stage, shard, files)
 
     def _stage(self, shard: Shard, files: tuple[Path, Path]) -> Receipt:
-        output = open_output(self.spec.output_uri, self.run_id, state_uri=self.state_uri)
         data, scores = (
-            stage_file(output, path, file.read_bytes(), file.parent, attempt="1-aa")
+            stage_file(self.output, path, file.read_bytes(), file.parent, attempt="1-aa")
             for file, path in zip(files, (shard.data_path, shard.scores_path), strict=True)
         )
         receipt = a_receipt(self.run_id, shard, data=data, scores=scores)
         receipt = replace(receipt, provenance=replace(receipt.provenance, finished_at=time.time()))
-        output.store_receipt(receipt)
+        self.output.store_receipt(receipt)
         return receipt
-
-    def fail(self, *shards: Shard) -> None:
-        for shard in shards:
-            self.ledger.fail(claimed(self.ledger, self.run_id, shard), "corrupt", "")
 
     def look(self, wave_shards: int) -> Publication | NotReady | None:
         return self.finalizer.call(look, self.redis_url, self.run_id, wave_shards)
 
     def publish(self, *, without_failed: bool = False) -> Publication | NotReady:
-        ledger = Ledger.connect(Settings(redis_url=self.redis_url))
-        return self.finalizer.call(lambda: finalize_run(ledger, self.run_id, without_failed=without_failed))
-
-    def publish_as_other_run(self) -> None:
-        (self.folder / "other").mkdir()
-        (self.folder / "other" / MANIFEST_PATH).write_bytes(a_manifest("other", []))
-        self.hub.add_folder(self.repo, self.folder / "other", message="Other")
-
-    def add_file(self, path: str, content: str, *, message: str = "Add a file") -> None:
-        """Commit a file to main, as a person with write access does."""
-        file = self.folder / "theirs" / path
-        file.parent.mkdir(parents=True)
-        file.write_text(content)
-        self.hub.add_folder(self.repo, self.folder / "theirs", message=message)
+        run = replace(self, ledger=Ledger.connect(Settings(redis_url=self.redis_url)))
+        return self.finalizer.call(lambda: run.finalize(without_failed=without_failed))
 
     def enqueue(self) -> Enqueued:
         settings = Settings(redis_url=self.redis_url, state_uri=self.state_uri)
@@ -153,22 +124,16 @@ class HubRun:
     def branches(self) -> set[str]:
         return set(self.hub.branches(self.repo))
 
-    def main_has(self, content: Mapping[str, bytes]) -> bool:
-        return self._has(content, "main")
-
-    def branch_has(self, content: Mapping[str, bytes]) -> bool:
-        return self._has(content, self.branch)
-
-    def check_published_once(self, content: Mapping[str, bytes]) -> None:
-        """Check that one commit has published exactly this content, that the ledger knows it, and that no branch is left."""
-        assert self.titles() == [f"Publish run {self.run_id}", "initial commit"]
-        assert self.main_has(content)
-        assert self.outputs() == {*content, MANIFEST_PATH, CARD_PATH}
-        assert self.branches() == {"main"}
-        assert self.ledger.publication(self.run_id).commit == self.hub.commits(self.repo)[0].oid
-
-    def _has(self, content: Mapping[str, bytes], revision: str) -> bool:
+    def has(self, content: Mapping[str, bytes], *, revision: str = "main") -> bool:
         return all(self.hub.read(self.repo, path, revision=revision) == content[path] for path in content)
+
+    def check_published_once(self) -> None:
+        """Check that one commit has published all that was scored, that the ledger knows it, and that no branch is left."""
+        assert self.titles() == [f"Publish run {self.run_id}", "initial commit"]
+        assert self.has(self.content)
+        assert self.outputs() == {*self.content, MANIFEST_PATH, CARD_PATH}
+        assert self.branches() == {"main"}
+        assert self.publication.commit == self.hub.commits(self.repo)[0].oid
 
     @property
     def _data_file(self) -> Path:

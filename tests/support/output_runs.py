@@ -1,17 +1,21 @@
-"""A run of two shards whose output is anywhere: in a folder, in a bucket or on the Hub."""
+"""Runs whose output is anywhere: in a folder, in a bucket or on the Hub."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from huggingface_hub import HfApi
 
 from hubserver import HubServer
+from shardsift.fleet.ledger import Ledger, Publication
 from shardsift.fleet.run.receipt import OutputFile, Receipt
-from shardsift.fleet.run.spec import Shard
+from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.storage.hub_files import filesystem_of
 from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, Output
+from shardsift.producer.publishing.publish import NotReady, finalize_run
+from support.ledger_states import claimed
 from support.outputs import Published
 from support.records import a_manifest, a_shard, a_spec, stage_shard
 
@@ -20,17 +24,20 @@ RUN = SPEC.run_id
 A, B = a_shard("crawl/a"), a_shard("crawl/b")
 FILES = ["folder", "memory", pytest.param("bucket", marks=pytest.mark.slow)]  # the kinds of places, without the Hub
 # The Hub has staged files, receipts and checkpoints not as files, and no folders around a dataset.
-without_the_hub = pytest.mark.parametrize("empty", FILES, indirect=True)
-in_a_folder = pytest.mark.parametrize("empty", ["folder"], indirect=True)
+without_the_hub = pytest.mark.parametrize("files", FILES, indirect=True)
+in_a_folder = pytest.mark.parametrize("files", ["folder"], indirect=True)
 
 
 @dataclass(frozen=True)
 class Place:
     """The output of the run, what a reader sees there, and a folder for a worker's files."""
 
-    uri: str
     files: Published
     folder: Path
+
+    @property
+    def uri(self) -> str:
+        return self.files.uri
 
     @property
     def output(self) -> Output:
@@ -61,11 +68,42 @@ class Place:
         return self.files.hidden_paths()
 
 
+@dataclass(frozen=True, kw_only=True)
+class OutputRun:
+    """A run that the ledger knows, and its output."""
+
+    ledger: Ledger
+    spec: RunSpec
+    state_uri: str | None = None
+
+    @property
+    def run_id(self) -> str:
+        return self.spec.run_id
+
+    @property
+    def output(self) -> Output:
+        return open_output(self.spec.output_uri, self.run_id, state_uri=self.state_uri)
+
+    @property
+    def publication(self) -> Publication | None:
+        return self.ledger.publication(self.run_id)
+
+    def reserve(self) -> None:
+        self.output.reserve(self.spec)
+
+    def fail(self, *shards: Shard) -> None:
+        for shard in shards:
+            self.ledger.fail(claimed(self.ledger, self.run_id, shard), "corrupt", "")
+
+    def finalize(self, *, without_failed: bool = False) -> Publication | NotReady:
+        return finalize_run(self.ledger, self.run_id, without_failed=without_failed)
+
+
 class PublishedOnHub(Published):
     """The files of a dataset on the Hub, and ways to damage them by foreign commits."""
 
     def __init__(self, hub: HubServer, repo: str) -> None:
-        self._hub, self._repo = hub, repo
+        self.uri, self._hub, self._repo = f"hf://datasets/{repo}", hub, repo
 
     def read(self, path: str) -> bytes:
         return self._hub.read(self._repo, path)
@@ -78,3 +116,12 @@ class PublishedOnHub(Published):
 
     def delete(self, path: str) -> None:
         self.write(path, None)
+
+    def delete_all(self) -> None:
+        HfApi().delete_repo(self._repo, repo_type="dataset")
+
+    def leftovers(self) -> set[str]:
+        return set(self._hub.branches(self._repo)) - {"main"}
+
+    def commits(self) -> list[set[str]]:
+        return [{operation.path for operation in commit.operations} for commit in self._hub.commits(self._repo)]

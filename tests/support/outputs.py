@@ -44,6 +44,7 @@ class Published:
     """The files of an output in a folder or a bucket, and ways to damage them."""
 
     def __init__(self, uri: str) -> None:
+        self.uri = uri
         self._files, self._root = filesystem_of(uri)
 
     def read(self, path: str) -> bytes:
@@ -90,6 +91,14 @@ class Published:
 
     def delete_all(self) -> None:
         self._files.rm(self._root, recursive=True)
+
+    def leftovers(self) -> set[str]:
+        """What a publication removes."""
+        return {path for path in self.hidden_paths() if "/staged/" in path}
+
+    def commits(self) -> list[set[str]]:
+        """The paths that each commit has changed, the newest first."""
+        return []
 
     def _at(self, path: str) -> str:
         return f"{self._root.rstrip('/')}/{path}"

@@ -8,11 +8,7 @@ from huggingface_hub import close_session, constants
 
 from hubserver import HubServer
 from shardsift.fleet.process.settings import Settings
-
-
-@pytest.fixture(scope="session")
-def redis_url(shared_redis_url: str) -> str:
-    return shared_redis_url
+from support.hub_fleet import used_here
 
 
 @pytest.fixture
@@ -21,25 +17,18 @@ def settings(redis_url: str, tmp_path: Path) -> Settings:
 
 
 @pytest.fixture(scope="session")
-def running_hub() -> Iterator[HubServer]:
-    with HubServer(xet=True) as hub:
-        hub.create_repo("ada/kept")
-        yield hub
-    assert hub.handler_errors == []
+def running_hub(hubs: Callable[[str], HubServer]) -> HubServer:
+    hubs("xet").create_repo("ada/kept")
+    return hubs("xet")
 
 
 @pytest.fixture
-def hub(running_hub: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
+def hub(running_hub: HubServer, tmp_path: Path) -> Iterator[HubServer]:
     """The Hub that this process uses, without a token."""
-    monkeypatch.setattr(constants, "ENDPOINT", running_hub.endpoint)
-    files = running_hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", files)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    close_session()
-    yield running_hub
-    close_session()
+    with used_here(running_hub, tmp_path), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
+        patch.delenv("HF_TOKEN")
+        yield running_hub
 
 
 @pytest.fixture

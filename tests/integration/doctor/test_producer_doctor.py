@@ -89,9 +89,7 @@ def test_a_user_of_redis_without_the_rights_of_its_role_is_wrong_and_nothing_is_
     "lacking",
     ["-evalsha -eval", "-time", "-lpush", "-brpop", "-del", "-hset -hincrby", "-sadd", "resetkeys ~shardsift:*"],
 )
-def test_a_right_without_which_no_run_can_be_enqueued_or_scored_is_named(
-    settings: Settings, ledger: Ledger, lacking: str
-) -> None:
+def test_a_right_without_which_no_run_can_be_scored_is_named(settings: Settings, ledger: Ledger, lacking: str) -> None:
     name = "lacks-a-right"
     ledger.redis.execute_command("ACL", "SETUSER", name, "on", ">secret", "~*", "&*", "+@all", *lacking.split())
     try:

@@ -153,9 +153,7 @@ class TestTheModel:
         assert found.result is Result.OK
         assert f"{tiny_model} is loaded on cpu in float32, padded; its logits of 16 sample texts differ" in found.says
 
-    def test_a_model_that_is_not_there_or_is_no_classifier_is_wrong(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_missing_or_broken_model_is_wrong(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "config.json").write_text(json.dumps({"architectures": ["BertForSequenceClassification"]}))
 
         missing = model_line(monkeypatch, model=str(tmp_path / "none"))

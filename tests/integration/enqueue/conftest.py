@@ -10,11 +10,6 @@ from shardsift.producer.planning.options import RunOptions
 from support.enqueued_runs import Command, write
 
 
-@pytest.fixture(scope="session")
-def redis_url(shared_redis_url: str) -> str:
-    return shared_redis_url
-
-
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """Three shards of ten rows."""

@@ -82,9 +82,7 @@ class TestRefusals:
             says = "a.parquet: .*(not a readable Parquet file|may be damaged)"
             refused(options, says, limit_rows=limit)
 
-    def test_an_output_in_the_input_folder_is_found_through_links(
-        self, options: RunOptions, source: Path, tmp_path: Path
-    ) -> None:
+    def test_links_hide_no_output_in_the_input(self, options: RunOptions, source: Path, tmp_path: Path) -> None:
         linked_input, linked_output = tmp_path / "in-link", tmp_path / "out-link"
         linked_input.symlink_to(source)
         (source / "below").mkdir()

@@ -17,9 +17,7 @@ from support.enqueued_runs import Command
 
 
 class TestEnqueueing:
-    def test_each_shard_becomes_a_task_and_what_lies_beside_the_output_names_no_folder_of_this_machine(
-        self, command: Command
-    ) -> None:
+    def test_each_shard_becomes_a_task_and_what_lies_beside_the_output_names_no_folder(self, command: Command) -> None:
         done = command.do()
 
         assert (done.added, done.sent, done.counts.shards, done.counts.queued) == (3, 3, 3, 3)
@@ -36,17 +34,13 @@ class TestEnqueueing:
             ("output_uri", "s3://KEY:s3cret@bucket/out"),
         ],
     )
-    def test_an_address_that_holds_a_secret_is_refused_without_repeating_it(
-        self, options: RunOptions, field: str, uri: str
-    ) -> None:
+    def test_an_address_with_a_secret_is_refused_without_it(self, options: RunOptions, field: str, uri: str) -> None:
         with pytest.raises(UsageError, match="carries a password, token or signature.*in the environment") as refused:
             plan_run(replace(options, **{field: uri}))
 
         assert "s3cret" not in str(refused.value)
 
-    def test_columns_of_the_input_called_shard_or_row_are_kept_beside_those_of_the_run(
-        self, options: RunOptions, source: Path
-    ) -> None:
+    def test_columns_called_shard_or_row_are_kept_beside_the_runs(self, options: RunOptions, source: Path) -> None:
         for names in ({"id": "Row"}, {"Row": "shard", "length": "row_2"}):
             for file in source.iterdir():
                 rows = pq.read_table(file)
@@ -71,9 +65,7 @@ class TestEnqueueing:
 
         assert plan_run(replace(options, output_uri="out")).spec == plan_run(options).spec
 
-    def test_a_list_without_a_value_in_the_first_file_has_the_type_of_the_next(
-        self, options: RunOptions, source: Path
-    ) -> None:
+    def test_a_list_without_a_value_in_a_file_has_the_type_of_the_next(self, options: RunOptions, source: Path) -> None:
         for name, tags in (("a", pa.array([[None]], pa.list_(pa.null()))), ("b", pa.array([[1]]))):
             pq.write_table(pa.table({"text": ["a"], "tags": tags}), source / f"{name}.parquet")
 
@@ -84,9 +76,7 @@ class TestEnqueueing:
 
         assert filters == ['"score" >= 3.0', '"score" >= 0', None]
 
-    def test_a_retrained_model_in_the_same_folder_is_another_run(
-        self, options: RunOptions, tiny_model: Path, tmp_path: Path
-    ) -> None:
+    def test_a_retrained_model_is_another_run(self, options: RunOptions, tiny_model: Path, tmp_path: Path) -> None:
         model = shutil.copytree(tiny_model, tmp_path / "model")
         before = plan_run(replace(options, models=(str(model),))).spec
         (model / "model.safetensors").write_bytes(b"other weights")

@@ -25,12 +25,12 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def published(shared_redis_url: str, tiny_model: Path, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    runs = shared_runs(shared_redis_url, tiny_model, tmp_path_factory.mktemp("published"))
+def published(redis_url: str, tiny_model: Path, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    runs = shared_runs(redis_url, tiny_model, tmp_path_factory.mktemp("published"))
     return runs.publish(source, min_score=THRESHOLD)
 
 
 @pytest.fixture
-def run(runs: Runs, published: Path, source: Path, shared_redis_url: str, tmp_path: Path) -> LabelledRun:
-    environment = {"REDIS_URL": shared_redis_url}
+def run(runs: Runs, published: Path, source: Path, redis_url: str, tmp_path: Path) -> LabelledRun:
+    environment = {"REDIS_URL": redis_url}
     return LabelledRun(runs=runs, source=source, output=published, environment=environment, files=tmp_path)

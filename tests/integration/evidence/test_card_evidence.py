@@ -3,19 +3,15 @@
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
 from celery import Celery
-from huggingface_hub import HfApi
 from typer.testing import CliRunner
 
-from hubserver import HubServer
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.storage.open_output import content_at, published_at
@@ -26,14 +22,9 @@ from shardsift.producer.planning.enqueue import enqueue
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.publishing.publish import inspect_and_repair
 from shardsift.producer.verify.verify import verify
-from support import hub_fleet
-from support.hub_fleet import used_here
-from support.output_runs import PublishedOnHub
 from support.outputs import Published, published_rows
 from support.small_run import Runs
 
-hubs = hub_fleet.hubs
-_numbers = count()
 NO_EVIDENCE = "There is no evidence yet."
 
 
@@ -48,14 +39,16 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Dataset:
     """A published run that keeps rows by one threshold, and its commands."""
 
-    uri: str
     files: Published
     runs: Runs
     source: Path
     folder: Path
     threshold: float
     lower: float  # another threshold
-    commits: Callable[[], list[set[str]]] | None = None  # the paths that each has changed, the newest first
+
+    @property
+    def uri(self) -> str:
+        return self.files.uri
 
     @property
     def options(self) -> dict[str, Any]:
@@ -104,51 +97,18 @@ def rest(card: str) -> str:
 
 @pytest.fixture
 def dataset(
-    runs: Runs,
-    source: Path,
-    tmp_path: Path,
-    redis_url: str,
-    monkeypatch: pytest.MonkeyPatch,
-    place: tuple[str, Published, Callable[[], list[set[str]]] | None],
+    runs: Runs, source: Path, tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch, files: Published
 ) -> Dataset:
     monkeypatch.setenv("REDIS_URL", redis_url)
     scores = published_rows(runs.publish(source, "all"), "scores")["score"].to_pylist()
-    uri, files, commits = place
-    found = Dataset(uri, files, runs, source, tmp_path, sorted(scores)[80], sorted(scores)[40], commits)
+    found = Dataset(files, runs, source, tmp_path, sorted(scores)[80], sorted(scores)[40])
     runs.publish(source, **found.options)
     return found
 
 
-@pytest.fixture(params=["folder", "memory", pytest.param("bucket", marks=pytest.mark.slow), "hub"])
-def place(
-    request: pytest.FixtureRequest, hubs: Callable[[str], HubServer], tmp_path: Path
-) -> Iterator[tuple[str, Published, Callable[[], list[set[str]]] | None]]:
-    name = f"out-{next(_numbers)}"
-    match request.param:
-        case "folder":
-            yield str(tmp_path / "out"), Published(str(tmp_path / "out")), None
-        case "memory":
-            yield f"memory://{name}", Published(f"memory://{name}"), None
-            fsspec.filesystem("memory").rm(f"memory://{name}", recursive=True)
-        case "bucket":
-            hub = hubs("xet")
-            with used_here(hub, tmp_path):
-                HfApi().create_bucket(uri := f"hf://buckets/org/{name}")
-                yield uri, Published(uri), None
-        case "hub":
-            hub, repo = hubs("lfs"), f"org/{name}"
-            hub.create_repo(repo)
-
-            def commits() -> list[set[str]]:
-                return [{operation.path for operation in commit.operations} for commit in hub.commits(repo)]
-
-            with used_here(hub, tmp_path):
-                yield f"hf://datasets/{repo}", PublishedOnHub(hub, repo), commits
-
-
 def test_the_card_gets_the_figures_of_each_set_of_labels_and_nothing_else_changes(dataset: Dataset) -> None:
     uri, threshold = dataset.uri, dataset.threshold
-    before, commits = dataset.card, dataset.commits() if dataset.commits else []
+    before, commits = dataset.card, dataset.files.commits()
     odd, few = (
         dataset.labelled("odd.csv", lambda row: row % 2 == 1),
         dataset.labelled("few.csv", lambda row: row % 7 == 0),
@@ -169,8 +129,8 @@ def test_the_card_gets_the_figures_of_each_set_of_labels_and_nothing_else_change
     assert "another run" not in section(first) + section(second)
     assert rest(first) == rest(second) == rest(before)
     assert dataset.card == second
-    if dataset.commits:  # the last command has found nothing to change
-        assert dataset.commits() == [{CARD_PATH, MANIFEST_PATH}, {CARD_PATH, MANIFEST_PATH}, *commits]
+    if commits:  # the last command has found nothing to change
+        assert dataset.files.commits() == [{CARD_PATH, MANIFEST_PATH}, {CARD_PATH, MANIFEST_PATH}, *commits]
     checked = verify(uri, source=(str(dataset.source),))
     assert (checked.faults, checked.edited) == ((), ())
 
@@ -179,7 +139,7 @@ def test_the_card_gets_the_figures_of_each_set_of_labels_and_nothing_else_change
         assert dataset.card == second
 
 
-@pytest.mark.parametrize("place", ["folder", "hub"], indirect=True)
+@pytest.mark.parametrize("files", ["folder", "hub"], indirect=True)
 def test_an_edited_card_gets_the_figures_and_stays_as_its_owner_wrote_it(dataset: Dataset) -> None:
     dataset.files.write(CARD_PATH, dataset.card.replace("## How it was made", "## Mine\n\nBy me.").encode())
     before, labels = dataset.card, dataset.labelled("odd.csv", lambda row: row % 2 == 1)
@@ -191,7 +151,7 @@ def test_an_edited_card_gets_the_figures_and_stays_as_its_owner_wrote_it(dataset
     assert verify(dataset.uri).edited == (f"{CARD_PATH} has changed since it was published",)
 
 
-@pytest.mark.parametrize("place", ["folder"], indirect=True)
+@pytest.mark.parametrize("files", ["folder"], indirect=True)
 def test_an_update_that_was_interrupted_before_the_manifest_is_finished_by_the_next(dataset: Dataset) -> None:
     labels = dataset.labelled("odd.csv", lambda row: row % 2 == 1)
     manifest = dataset.files.read(MANIFEST_PATH)
@@ -229,7 +189,7 @@ def test_a_run_with_evidence_is_the_same_run_and_its_card_says_the_figures_at_it
         assert (verify(uri).faults, verify(uri).edited) == ((), ())
 
 
-@pytest.mark.parametrize("place", ["folder"], indirect=True)
+@pytest.mark.parametrize("files", ["folder"], indirect=True)
 def test_figures_of_another_run_are_said_to_be_of_one_and_another_threshold_is_refused(dataset: Dataset) -> None:
     labels, file = dataset.labelled("odd.csv", lambda row: row % 2 == 1), dataset.folder / "evidence.json"
     produce("evaluate", dataset.uri, "--labels", str(labels), "--output", str(file))

@@ -1,22 +1,14 @@
 """A run of three shards in a folder, with a ledger and the finalizer's settings."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from celery import Celery
 
 from shardsift.fleet.ledger import Ledger
-from shardsift.fleet.process.broker import make_app
 from shardsift.fleet.process.settings import Settings
 from shardsift.producer.finalizer import Publisher
 from support.finalizer_runs import A, B, C, FinalizerRun
 from support.records import a_spec
-
-
-@pytest.fixture(scope="session")
-def redis_url(shared_redis_url: str) -> str:
-    return shared_redis_url
 
 
 @pytest.fixture
@@ -25,22 +17,8 @@ def settings(redis_url: str) -> Settings:
 
 
 @pytest.fixture
-def ledger(settings: Settings) -> Ledger:
-    ledger = Ledger.connect(settings)
-    ledger.redis.flushall()
-    return ledger
-
-
-@pytest.fixture
 def publisher(ledger: Ledger, settings: Settings) -> Publisher:
     return Publisher(ledger, settings)
-
-
-@pytest.fixture
-def app(settings: Settings) -> Iterator[Celery]:
-    app = make_app("test", settings)
-    yield app
-    app.close()
 
 
 @pytest.fixture

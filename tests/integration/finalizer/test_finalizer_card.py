@@ -138,9 +138,7 @@ def of_scores_alone() -> bytes:
 @pytest.mark.parametrize(
     "card", [of_fineweb, of_several_models, of_a_local_folder, of_a_judged_filter, of_scores_alone]
 )
-def test_a_card_says_what_was_read_with_what_and_how_and_names_no_folder_of_the_machine(
-    card: Callable[[], bytes],
-) -> None:
+def test_a_card_says_what_was_read_with_what_and_how_and_names_no_folder(card: Callable[[], bytes]) -> None:
     text = card().decode()
 
     check_golden("cards", card.__name__, text)

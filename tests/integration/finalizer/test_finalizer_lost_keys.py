@@ -90,8 +90,8 @@ def shards_listed(out: Path) -> int:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, shared_redis_url: str) -> dict[str, str]:
-    ledger, out = Ledger.connect(Settings(redis_url=shared_redis_url)), tmp_path_factory.mktemp("undisturbed")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, redis_url: str) -> dict[str, str]:
+    ledger, out = Ledger.connect(Settings(redis_url=redis_url)), tmp_path_factory.mktemp("undisturbed")
     ledger.redis.flushall()
     run = FinalizerRun(ledger=ledger, spec=a_spec(output_uri=str(out)))
     ledger.create_run(run.spec, SHARDS, now=1.0)

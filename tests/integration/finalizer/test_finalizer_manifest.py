@@ -9,9 +9,7 @@ from support.finalizer_runs import A, B, C, FinalizerRun
 from support.outputs import file_sha256
 
 
-def test_a_manifest_has_a_line_a_shard_with_the_run_and_the_digest_of_the_card_and_names_no_folder(
-    run: FinalizerRun,
-) -> None:
+def test_a_manifest_has_a_line_a_shard_with_the_run_and_the_cards_digest_and_names_no_folder(run: FinalizerRun) -> None:
     run.do(A, B, C)
     run.finalize()
 

@@ -48,9 +48,7 @@ class TestFinalizing:
         run.ledger.create_run(run.spec, [A, B, C], now=2.0)
         assert isinstance(run.finalize(without_failed=without_failed), Publication)
 
-    def test_a_run_whose_shards_are_done_is_published_once_and_dead_workers_checkpoints_are_removed(
-        self, run: FinalizerRun
-    ) -> None:
+    def test_a_finished_run_is_published_once_and_dead_workers_checkpoints_are_removed(self, run: FinalizerRun) -> None:
         run.do(A, B, C)
         run.output.store_checkpoint(A.name, "0", b"scores")
 
@@ -86,9 +84,7 @@ class TestFinalizing:
         assert read is not None
         assert read.left_out == (C.name,)
 
-    def test_a_file_that_was_damaged_goes_if_its_shard_then_fails_and_a_strangers_beside_it_stays(
-        self, run: FinalizerRun
-    ) -> None:
+    def test_a_damaged_file_goes_if_its_shard_fails_and_a_strangers_beside_it_stays(self, run: FinalizerRun) -> None:
         strangers = f"data/{B.name}"
         run.do(A, B, C)
         run.finalize()
@@ -124,9 +120,7 @@ class TestFinalizing:
         assert pq.read_table(run.out / MANIFEST_PATH).num_rows == 3
 
     @pytest.mark.parametrize("is_manifest_lost", [False, True])
-    def test_an_edited_card_stays_when_the_run_is_published_again(
-        self, run: FinalizerRun, is_manifest_lost: bool
-    ) -> None:
+    def test_an_edited_card_outlives_another_publication(self, run: FinalizerRun, is_manifest_lost: bool) -> None:
         run.do(A, B)
         run.fail(C)
         run.finalize(without_failed=True)
@@ -173,9 +167,7 @@ class TestFinalizing:
         assert (failure.shard, run.ledger.counts(run.run_id).open) == (B.name, 0)
         assert "has changed since it was written (its sha256 differs) (found 3 times)" in failure.error
 
-    def test_a_finalizer_that_was_frozen_while_all_shards_were_done_again_leaves_them_to_the_next(
-        self, run: FinalizerRun
-    ) -> None:
+    def test_a_finalizer_frozen_while_shards_were_done_again_leaves_them_to_the_next(self, run: FinalizerRun) -> None:
         run.do(A, B, C)
         again = (lambda: run.ledger.retry(run.run_id, done_too=True), lambda: run.do(A, B, C))
         frozen = Meanwhile(run.ledger, *again)

@@ -12,9 +12,7 @@ from support.ledger_states import claimed
 from support.waiting import wait_until
 
 
-def test_a_run_whose_last_shards_were_done_while_it_was_paused_is_published(
-    run: FinalizerRun, publisher: Publisher
-) -> None:
+def test_a_run_whose_last_shards_were_done_while_paused_is_published(run: FinalizerRun, publisher: Publisher) -> None:
     run.do(A, B)
     claim = claimed(run.ledger, run.run_id, C)
     run.ledger.pause(run.run_id)
@@ -61,9 +59,7 @@ def test_a_finalizer_begins_at_once_when_the_last_shard_is_done_and_survives_wha
         ([(9_900, 0), (9_990, 60), (10_000, 61)], [True, False, True]),  # each asks about every shard that is done
     ],
 )
-def test_a_look_for_waves_is_due_as_shards_are_done_and_as_time_passes(
-    looks: list[tuple[int, float]], wanted: list[bool]
-) -> None:
+def test_looks_for_waves_are_due_by_shards_and_by_time(looks: list[tuple[int, float]], wanted: list[bool]) -> None:
     watch = WaveWatch(Settings(wave_shards=2, wave_seconds=400))
 
     assert [watch.is_check_due("run", done=done, now=now) for done, now in looks] == wanted

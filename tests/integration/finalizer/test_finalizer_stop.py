@@ -27,9 +27,7 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.faults)])
-def test_a_finalizer_that_waits_for_a_frozen_redis_ends_at_a_signal(
-    fleet: Fleet, server: RedisServer, number: signal.Signals
-) -> None:
+def test_a_signal_ends_a_finalizer_of_a_frozen_redis(fleet: Fleet, server: RedisServer, number: signal.Signals) -> None:
     fleet = moved(fleet, server.url)
     with fleet.finalizer() as finalizer:
         wait_until(lambda: " ready." in fleet.log("finalizer").read_text(), description="the finalizer is ready")
@@ -57,9 +55,7 @@ def test_a_finalizer_goes_on_after_a_restart_of_redis(fleet: Fleet, server: Redi
 
 
 @pytest.mark.slow
-def test_flower_that_asks_workers_through_a_redis_that_is_away_ends_at_sigterm(
-    fleet: Fleet, server: RedisServer
-) -> None:
+def test_flower_that_asks_workers_while_redis_is_away_ends_at_sigterm(fleet: Fleet, server: RedisServer) -> None:
     fleet = moved(fleet, server.url)
     with flower_process(fleet, unused_port()) as (flower, _):
         wait_until(

@@ -1,5 +1,6 @@
 """A run on a local Hub: new, staged, or with some of its shards scored."""
 
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -9,19 +10,25 @@ from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.run.spec import RunSpec
 from support import hub_fleet
 from support.hub_runs import SHARDS, A, B, HubRun
-from support.records import a_shard
+from support.records import a_shard, a_spec
 
 LARGE_SHARD_BYTES = 300_000
 LARGE_SHARDS = [a_shard("CC-MAIN-2024-10/000_00000"), a_shard("CC-MAIN-2024-10/000_00001")]
 
-# The hubs, which all files of this folder share.
-hubs, running_hub, hub = hub_fleet.hubs, hub_fleet.running_hub, hub_fleet.hub
-repo, spec = hub_fleet.repo, hub_fleet.spec
+running_hub = hub_fleet.running_hub
+_numbers = count()
 
 
-@pytest.fixture(scope="session")
-def redis_url(shared_redis_url: str) -> str:
-    return shared_redis_url
+@pytest.fixture
+def repo(hub: HubServer) -> str:
+    repo = f"org/run-{next(_numbers)}"
+    hub.create_repo(repo)
+    return repo
+
+
+@pytest.fixture
+def spec(repo: str) -> RunSpec:
+    return a_spec(output_uri=f"hf://datasets/{repo}")
 
 
 @pytest.fixture
@@ -44,6 +51,7 @@ def enqueued(run: HubRun) -> None:
 
 
 @pytest.fixture
-def scored(run: HubRun, enqueued: None) -> dict[str, bytes]:
-    """Finish two of four shards. Returns the content of their files."""
-    return run.score(A, B)
+def half(run: HubRun, enqueued: None) -> HubRun:
+    """The run, of which two of four shards are done."""
+    run.score(A, B)
+    return run

@@ -11,7 +11,7 @@ from shardsift.fleet.scorers.stored_scores import model_of, published_run
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from shardsift.producer.verify.verify import verify
 from support.hub_runs import A, B, HubRun
-from support.records import a_shard, a_spec
+from support.records import a_manifest, a_shard, a_spec
 from support.waiting import wait_until
 
 
@@ -76,24 +76,22 @@ class TestPublishing:
 
         publishing = run.finalizer.start(run.publish)
         wait_until(lambda: run.hub.faults_left == 0, description="the commit is on its way")
-        run.add_file("notes.txt", "ours too", message="Notes")
+        run.hub.write(run.repo, "notes.txt", b"ours too")
         publishing.result()
 
-        assert run.titles() == [f"Publish run {run.run_id}", "Notes", "initial commit"]
+        assert run.titles() == [f"Publish run {run.run_id}", "Write a file", "initial commit"]
         assert run.commit_statuses() == [412, 200]
         assert "notes.txt" in run.hub.files(run.repo)
 
 
 @pytest.mark.parametrize(("target", "revision"), [("strict", ', revision="strict"'), ("refs/pr/7", "")])
-def test_a_run_is_published_on_a_branch_or_pull_request_beside_another_one_on_main(
-    run: HubRun, target: str, revision: str
-) -> None:
+def test_a_run_is_published_on_a_branch_or_pull_request_beside_main(run: HubRun, target: str, revision: str) -> None:
     run = replace(run, spec=a_spec(output_uri=f"{run.spec.output_uri}@{target}"))
     if target.startswith("refs/pr/"):
         with pytest.raises(UsageError, match=f"There is no refs/pr/7 of {run.repo}. Open a draft pull request"):
             run.reserve()
         run.hub.open_pull_request(run.repo, 7)
-    run.publish_as_other_run()
+    run.hub.write(run.repo, MANIFEST_PATH, a_manifest("other", []))
     on_main = run.titles()
     run.output.check_free(run.spec)
     assert run.output.accepted() == {}
@@ -143,7 +141,7 @@ class TestReplacing:
         assert before == staged
         assert run.titles() == [f"Publish run {one.run_id}" for one in (replacing, run)] + ["initial commit"]
         assert run.outputs() == {*content, MANIFEST_PATH, CARD_PATH}
-        assert replacing.main_has(content)
+        assert replacing.has(content)
         assert run.branches() == {"main"}
         with pytest.raises(UsageError, match=f"holds the data of another run, {replacing.run_id}"):
             run.reserve()

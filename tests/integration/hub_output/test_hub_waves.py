@@ -37,75 +37,71 @@ def uploaded(run: HubRun, run_id: str, shard: Shard) -> Receipt:
 
 
 class TestWaves:
-    def test_a_wave_is_a_commit_on_a_branch_that_readers_do_not_see(
-        self, run: HubRun, scored: dict[str, bytes]
-    ) -> None:
-        said = run.look(2)
+    def test_a_wave_is_a_commit_on_a_branch_that_readers_do_not_see(self, half: HubRun) -> None:
+        said = half.look(2)
 
-        (wave,) = run.waves()
+        (wave,) = half.waves()
         (document,) = wave - data_of(wave)
         assert said == NotReady(reason="2 shards not done yet")
-        assert data_of(wave) == scored.keys()
-        assert document.startswith(f".shardsift/{run.run_id}/receipts/")
-        assert run.branch_has(scored)
-        assert run.titles() == ["initial commit"]
-        assert run.outputs() == set()
-        assert run.output.published() is None
+        assert data_of(wave) == half.content.keys()
+        assert document.startswith(f".shardsift/{half.run_id}/receipts/")
+        assert half.has(half.content, revision=half.branch)
+        assert half.titles() == ["initial commit"]
+        assert half.outputs() == set()
+        assert half.output.published() is None
 
     @pytest.mark.parametrize("state", ["open", "failed", "cancelled"])
-    def test_shards_are_saved_however_the_run_stands(self, run: HubRun, scored: dict[str, bytes], state: str) -> None:
+    def test_shards_are_saved_however_the_run_stands(self, half: HubRun, state: str) -> None:
         if state == "failed":
-            run.fail(C, D)
+            half.fail(C, D)
         elif state == "cancelled":
-            run.ledger.cancel(run.run_id)
+            half.ledger.cancel(half.run_id)
 
-        settings = Settings(redis_url=run.redis_url, wave_shards=2)
-        Publisher(run.ledger, settings, only_run=run.run_id).publish_ready()
+        settings = Settings(redis_url=half.redis_url, wave_shards=2)
+        Publisher(half.ledger, settings, only_run=half.run_id).publish_ready()
 
-        assert [data_of(wave) for wave in run.waves()] == [scored.keys()]
+        assert [data_of(wave) for wave in half.waves()] == [half.content.keys()]
 
-    def test_a_run_that_takes_longer_than_the_hub_keeps_blobs_is_published(
-        self, run: HubRun, scored: dict[str, bytes]
-    ) -> None:
-        run.look(2)
-        run.hub.forget_unreferenced_blobs()
-        scored |= run.score(C, D)
+    def test_a_run_that_takes_longer_than_the_hub_keeps_blobs_is_published(self, half: HubRun) -> None:
+        half.look(2)
+        half.hub.forget_unreferenced_blobs()
+        half.score(C, D)
 
-        run.look(2)
+        half.look(2)
 
-        run.check_published_once(scored)
+        half.check_published_once()
 
-    def test_a_run_that_ends_before_its_first_wave_makes_no_branch(self, run: HubRun, scored: dict[str, bytes]) -> None:
-        run.hub.forget_requests()
-        run.look(100)
-        asked_while_it_ran = list(run.hub.requests)
-        run.score(C, D)
+    def test_a_run_that_ends_before_its_first_wave_makes_no_branch(self, half: HubRun) -> None:
+        half.hub.forget_requests()
+        half.look(100)
+        asked_while_it_ran = list(half.hub.requests)
+        half.score(C, D)
 
-        run.look(100)
+        half.look(100)
 
         assert asked_while_it_ran == []
-        assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
-        assert [request for request in run.hub.requests if "/branch/" in request.path] == []
+        assert half.titles() == [f"Publish run {half.run_id}", "initial commit"]
+        assert [request for request in half.hub.requests if "/branch/" in request.path] == []
 
-    def test_what_is_saved_is_not_saved_again(self, run: HubRun, scored: dict[str, bytes]) -> None:
-        run.look(2)
-        run.look(2)
-        third = run.score(C)
+    def test_what_is_saved_is_not_saved_again(self, half: HubRun) -> None:
+        half.look(2)
+        half.look(2)
+        third = half.score(C)
 
-        run.look(1)
+        half.look(1)
 
-        assert [data_of(wave) for wave in run.waves()] == [scored.keys(), third.keys()]
-        assert [receipt.shard for receipt in run.saved()] == [A.name, B.name, C.name]
+        assert [data_of(wave) for wave in half.waves()] == [half.content.keys() - third.keys(), third.keys()]
+        assert [receipt.shard for receipt in half.saved()] == [A.name, B.name, C.name]
 
-    def test_finalizers_that_race_make_one_wave(self, run: HubRun, scored: dict[str, bytes]) -> None:
+    def test_finalizers_that_race_make_one_wave(self, half: HubRun) -> None:
         # So slow that all have looked before the first commit.
-        run.hub.fault("/commit/", status=None, delay_seconds=0.5, times=2)
+        half.hub.fault("/commit/", status=None, delay_seconds=0.5, times=2)
 
         with ThreadPoolExecutor(3) as finalizers:
-            list(finalizers.map(run.look, [2] * 3))
+            list(finalizers.map(half.look, [2] * 3))
 
-        assert len(run.waves()) == 1
-        assert 412 in run.commit_statuses()
+        assert len(half.waves()) == 1
+        assert 412 in half.commit_statuses()
 
     @pytest.mark.parametrize(
         ("step", "fault"),
@@ -115,15 +111,15 @@ class TestWaves:
         ],
     )
     def test_a_hub_in_trouble_is_asked_again_by_a_later_look_and_a_lost_answer_is_no_second_wave(
-        self, run: HubRun, scored: dict[str, bytes], step: str, fault: dict[str, Any]
+        self, half: HubRun, step: str, fault: dict[str, Any]
     ) -> None:
-        run.hub.fault(step, **fault)
+        half.hub.fault(step, **fault)
 
         for _ in range(2):
-            run.look(2)
+            half.look(2)
 
-        assert [data_of(wave) for wave in run.waves()] == [scored.keys()]
-        assert run.titles() == ["initial commit"]
+        assert [data_of(wave) for wave in half.waves()] == [half.content.keys()]
+        assert half.titles() == ["initial commit"]
 
     @pytest.mark.parametrize(
         ("method", "step"),
@@ -144,56 +140,52 @@ class TestWaves:
         ],
     )
     def test_a_finalizer_killed_at_any_step_is_followed_by_one_that_goes_on(
-        self, run: HubRun, scored: dict[str, bytes], step: str, method: str | None, tmp_path: Path
+        self, half: HubRun, step: str, method: str | None, tmp_path: Path
     ) -> None:
-        run.hub.fault(step, method=method, status=None, delay_seconds=0.5)
-        victim = Client(run.hub, tmp_path / "victim-home", "victim")
+        half.hub.fault(step, method=method, status=None, delay_seconds=0.5)
+        victim = Client(half.hub, tmp_path / "victim-home", "victim")
 
         def look_as_the_victim() -> None:
-            looking = victim.start(look, run.redis_url, run.run_id, 2)
-            wait_until(lambda: run.hub.faults_left == 0 or looking.done(), description="the victim comes to that step")
-            if run.hub.faults_left == 0:
+            looking = victim.start(look, half.redis_url, half.run_id, 2)
+            wait_until(lambda: half.hub.faults_left == 0 or looking.done(), description="the victim comes to that step")
+            if half.hub.faults_left == 0:
                 victim.kill()
             looking.exception()
 
         look_as_the_victim()
-        scored |= run.score(C, D)
-        if run.hub.faults_left:
+        half.score(C, D)
+        if half.hub.faults_left:
             look_as_the_victim()
         wait_until(
-            lambda: any(method in (None, r.method) and re.search(step, r.path) for r in run.hub.requests),
+            lambda: any(method in (None, r.method) and re.search(step, r.path) for r in half.hub.requests),
             description="the Hub has done what the victim asked for",
         )
         victim.close()
 
-        run.look(2)
+        half.look(2)
 
-        run.check_published_once(scored)
+        half.check_published_once()
 
     @pytest.mark.parametrize("fault", [{"status": 503}, {"drop": True}, {"drop_after": True}])
-    def test_a_branch_that_could_not_be_removed_is_removed_by_another_try(
-        self, run: HubRun, scored: dict[str, bytes], fault: dict[str, Any]
-    ) -> None:
-        run.look(2)
-        scored |= run.score(C, D)
-        run.hub.fault("/branch/", method="DELETE", **fault)
+    def test_a_branch_that_could_not_be_removed_is_removed_later(self, half: HubRun, fault: dict[str, Any]) -> None:
+        half.look(2)
+        half.score(C, D)
+        half.hub.fault("/branch/", method="DELETE", **fault)
 
-        run.look(2)
+        half.look(2)
 
-        run.check_published_once(scored)
+        half.check_published_once()
 
-    def test_a_wave_that_another_finalizers_publication_overtook_leaves_no_branch(
-        self, run: HubRun, scored: dict[str, bytes]
-    ) -> None:
-        run.hub.fault("/branch/", method="POST", status=None, delay_seconds=2)
-        looking = run.finalizer.start(run.look, 2)
-        wait_until(lambda: run.hub.faults_left == 0, description="the slow one makes the branch")
+    def test_a_wave_that_another_finalizers_publication_overtook_leaves_no_branch(self, half: HubRun) -> None:
+        half.hub.fault("/branch/", method="POST", status=None, delay_seconds=2)
+        looking = half.finalizer.start(half.look, 2)
+        wait_until(lambda: half.hub.faults_left == 0, description="the slow one makes the branch")
 
-        scored |= run.score(C, D)
-        run.look(2)
+        half.score(C, D)
+        half.look(2)
         looking.result()
 
-        run.check_published_once(scored)
+        half.check_published_once()
 
     def test_a_blob_of_many_costs_its_shard_alone(self, run: HubRun) -> None:
         spec, many = replace(run.spec, limit_rows=1), [a_shard(f"crawl/{number:03}") for number in range(300)]
@@ -211,17 +203,17 @@ class TestWaves:
     def test_a_blob_that_the_hub_dropped_before_the_publication_costs_its_shard_alone(self, run: HubRun) -> None:
         run.score(B)
         run.hub.forget_unreferenced_blobs()
-        content = run.score(A, C, D)
+        run.score(A, C, D)
 
         said = run.look(100)
         run.hub.forget_unreferenced_blobs()  # blobs that still exist are saved from now on
         again = run.ledger.take_due(run.run_id, room=0).again
-        content |= run.score(B)
+        run.score(B)
         run.look(100)
 
         assert said == NotReady(reason="1 shard queued again, since the stored files are lost or damaged")
         assert again == [B.name]
-        run.check_published_once(content)
+        run.check_published_once()
 
     @pytest.mark.parametrize("place", ["wave", "publication"])
     def test_a_hub_that_asks_to_wait_is_not_asked_before(self, run: HubRun, place: str) -> None:
@@ -253,7 +245,7 @@ class TestWaves:
 
         assert begun < content.keys()
         assert run.titles() == [f"Publish run {run.run_id}", *3 * [f"A part of run {run.run_id}"], "initial commit"]
-        assert run.main_has(content)
+        assert run.has(content)
         assert run.outputs() == {*content, MANIFEST_PATH, CARD_PATH}
         assert run.branches() == {"main"}
 
@@ -269,23 +261,21 @@ class TestWaves:
         assert run.ledger.publication(run.run_id).shards == 4
         assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
 
-    def test_a_shard_that_is_scored_again_replaces_what_was_saved(self, run: HubRun, scored: dict[str, bytes]) -> None:
-        run.look(2)
-        run.ledger.retry(run.run_id, done_too=True)
-        scored |= run.score(A)
+    def test_a_shard_that_is_scored_again_replaces_what_was_saved(self, half: HubRun) -> None:
+        half.look(2)
+        half.ledger.retry(half.run_id, done_too=True)
+        half.score(A)
 
-        run.look(1)
+        half.look(1)
 
-        assert run.saved()[0] == next(run.ledger.receipts(run.run_id))
-        assert [receipt.shard for receipt in run.saved()] == [A.name, B.name]
-        assert run.branch_has(scored)
+        assert half.saved()[0] == next(half.ledger.receipts(half.run_id))
+        assert [receipt.shard for receipt in half.saved()] == [A.name, B.name]
+        assert half.has(half.content, revision=half.branch)
 
-    def test_what_was_published_without_failed_shards_needs_no_wave(
-        self, run: HubRun, scored: dict[str, bytes]
-    ) -> None:
-        run.fail(C, D)
-        run.publish(without_failed=True)
+    def test_what_was_published_without_failed_shards_needs_no_wave(self, half: HubRun) -> None:
+        half.fail(C, D)
+        half.publish(without_failed=True)
 
-        run.look(1)
+        half.look(1)
 
-        assert run.branches() == {"main"}
+        assert half.branches() == {"main"}

@@ -105,9 +105,7 @@ class TestServersThatCannotBeOurs:
             (("--maxmemory", "99mb", "--maxmemory-policy", "allkeys-random"), "policy is allkeys-random"),
         ],
     )
-    def test_a_server_that_would_fail_later_is_refused(
-        self, tmp_path: Path, options: tuple[str, ...], says: str
-    ) -> None:
+    def test_a_server_that_fails_later_is_refused(self, tmp_path: Path, options: tuple[str, ...], says: str) -> None:
         with redis_server(tmp_path, *options) as server:
             enqueued = call_command(
                 *("producer", "enqueue", "--input", ".", "--model", "not/asked-for", "--output", "out"),
@@ -133,9 +131,7 @@ class TestServersThatCannotBeOurs:
         ):
             Ledger.connect(Settings(redis_url=f"redis://127.0.0.1:{port}"), wait_seconds=30)
 
-    def test_a_replica_that_becomes_the_primary_is_waited_for(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_a_replica_is_waited_for_to_be_primary(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         with redis_server(tmp_path, "--replicaof", "127.0.0.1 1") as server, ThreadPoolExecutor() as pool:
             connecting = pool.submit(Ledger.connect, Settings(redis_url=server.url), wait_seconds=60)
             wait_until(lambda: "Waiting for it" in caplog.text, description="it waits")

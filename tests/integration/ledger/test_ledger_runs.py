@@ -19,9 +19,7 @@ class TestRuns:
         assert [len(names) for names in taken] == [1000, 1000, 345, 0]
         assert sorted(name for names in taken for name in names) == [shard.name for shard in shards]
 
-    def test_more_receipts_than_fit_in_one_call_are_all_taken_and_queued_again(
-        self, ledger: Ledger, spec: RunSpec
-    ) -> None:
+    def test_more_receipts_than_fit_in_one_call_are_taken_and_queued_again(self, ledger: Ledger, spec: RunSpec) -> None:
         shards = [a_shard(f"{number:05}") for number in range(1_234)]
         ledger.create_run(spec, shards, now=1.0)
 

@@ -1,6 +1,7 @@
 """All processes of a fleet have one version: the ledger of another is refused."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -9,31 +10,25 @@ from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.ledger.base import VERSION_KEY, Keys
 from shardsift.fleet.process.settings import Settings
 from support.records import a_shard, a_spec
+from support.redis_servers import redis_server
 
 SPEC = a_spec()
 A = a_shard("crawl/a")
 
 
-@pytest.fixture(autouse=True)
-def _empty(ledger: Ledger) -> None:
-    ledger.redis.flushall()
+def test_the_ledger_of_another_version_is_refused(tmp_path: Path) -> None:
+    says = r"version of shardsift \(format 2, and 1 here\). Install the same version everywhere"
+    with redis_server(tmp_path) as server:
+        settings = Settings(redis_url=server.url)
+        Ledger.connect(settings).create_run(SPEC, [A], now=1)
+        Ledger.connect(settings).redis.set(VERSION_KEY, "2")
 
-
-def test_the_ledger_of_another_version_is_refused(ledger: Ledger, redis_url: str) -> None:
-    ledger.create_run(SPEC, [A], now=1)
-    Ledger.connect(Settings(redis_url=redis_url))
-    ledger.redis.set(VERSION_KEY, "2")
-
-    with pytest.raises(
-        UsageError, match=r"version of shardsift \(format 2, and 1 here\). Install the same version everywhere"
-    ):
-        Ledger.connect(Settings(redis_url=redis_url))
+        with pytest.raises(UsageError, match=says):
+            Ledger.connect(settings)
 
 
 @pytest.mark.parametrize("part", [(), ("scorings", 0), ("scorings", 0, "model")], ids=["run", "scoring", "model"])
-def test_a_spec_with_an_unknown_field_is_not_read_as_if_the_field_were_not_there(
-    part: tuple[str | int, ...], ledger: Ledger
-) -> None:
+def test_a_spec_with_an_unknown_field_is_not_read_without_it(part: tuple[str | int, ...], ledger: Ledger) -> None:
     ledger.create_run(SPEC, [A], now=1)
     spec = json.loads(SPEC.to_json())
     changed = spec

@@ -54,10 +54,8 @@ def test_a_publication_that_died_between_two_moves_is_completed(place: Place, mo
     assert place.output.published() == RUN
 
 
-def test_a_publication_in_a_bucket_of_the_hub_sends_the_documents_alone(
-    bucket: str, running_hub: HubServer, tmp_path: Path
-) -> None:
-    place = Place(bucket, Published(bucket), tmp_path).reserve()
+def test_a_publication_in_a_bucket_sends_documents_alone(bucket: str, running_hub: HubServer, tmp_path: Path) -> None:
+    place = Place(Published(bucket), tmp_path).reserve()
     receipts = [place.stage(shard) for shard in (A, B)]
     running_hub.forget_requests()
 
@@ -131,9 +129,7 @@ def test_nothing_but_spec_and_receipts_stays_behind_a_publication(place: Place) 
 
 @in_a_folder
 @pytest.mark.parametrize("path", [A.data_path, MANIFEST_PATH, CARD_PATH])
-def test_a_folder_in_the_place_of_a_published_file_is_found_and_the_file_is_not_moved_into_it(
-    place: Place, path: str
-) -> None:
+def test_a_folder_in_the_place_of_a_file_is_found_and_nothing_is_moved_into_it(place: Place, path: str) -> None:
     place.publish(place.stage(A))
     folder = Path(place.uri) / path
     folder.unlink()

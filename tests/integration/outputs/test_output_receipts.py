@@ -75,9 +75,7 @@ class TestReceipts:
             replace(a_receipt(RUN, A), shard=B.name).to_json(),  # points to other paths
         ],
     )
-    def test_what_is_no_receipt_of_this_run_is_skipped(
-        self, place: Place, content: bytes, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_foreign_receipts_are_skipped(self, place: Place, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
         receipt = place.stage(A)
         place.files.write(f".shardsift/{RUN}/receipts/{A.name}/9-zz.json", content)
 

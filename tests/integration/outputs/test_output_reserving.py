@@ -33,9 +33,7 @@ class TestABucketOnTheHub:
         assert HfApi().bucket_info(bucket.removeprefix("hf://buckets/")).private is not public
         assert Published(f"{bucket}/kept").hidden_paths() == {f".shardsift/{RUN}/spec.json"}
 
-    def test_a_bucket_that_does_not_answer_is_not_taken_for_a_free_one(
-        self, bucket: str, running_hub: HubServer
-    ) -> None:
+    def test_a_bucket_that_does_not_answer_is_not_taken_for_free(self, bucket: str, running_hub: HubServer) -> None:
         FolderOutput(bucket, RUN).reserve(SPEC)
         running_hub.fault("/paths-info", status=403)
 
@@ -50,7 +48,7 @@ class TestABucketOnTheHub:
 
     def test_a_bucket_that_was_deleted_is_no_fault_of_the_shard(self, bucket: str, tmp_path: Path) -> None:
         with pytest.raises(ShardError, match="shows no such repository or bucket") as refused:
-            Place(bucket, Published(bucket), tmp_path).stage(A)
+            Place(Published(bucket), tmp_path).stage(A)
 
         assert refused.value.of_machine
 
@@ -118,9 +116,7 @@ class TestReserving:
         ("path", "content"),
         [("notes.txt", b"mine"), *(("README.md", card) for card in (b"", b" \n", b"---\nlicense: mit\n---\n"))],
     )
-    def test_other_files_and_a_card_without_text_are_no_hindrance(
-        self, empty: Place, path: str, content: bytes
-    ) -> None:
+    def test_other_files_and_an_empty_card_are_no_hindrance(self, empty: Place, path: str, content: bytes) -> None:
         empty.files.write(path, content)
 
         empty.reserve()
@@ -195,7 +191,7 @@ class TestFolders:
     @pytest.mark.parametrize("name", ["out [1]", "out*", "a?b"])
     def test_a_folder_may_have_any_name(self, tmp_path: Path, name: str) -> None:
         folder = tmp_path / name
-        place = Place(str(folder), Published(str(folder)), tmp_path).reserve()
+        place = Place(Published(str(folder)), tmp_path).reserve()
         place.publish(place.stage(A))
         place.reserve()
 

@@ -14,11 +14,6 @@ from support.claimed_shards import Office
 
 
 @pytest.fixture(scope="session")
-def redis_url(shared_redis_url: str) -> str:
-    return shared_redis_url
-
-
-@pytest.fixture(scope="session")
 def ledger(redis_url: str) -> Iterator[Ledger]:
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
         yield Ledger(client, Settings(lease_seconds=4))

@@ -62,13 +62,13 @@ def rows_in(output: Path) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def scored(shared_redis_url: str, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
+def scored(redis_url: str, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
     folder = tmp_path_factory.mktemp("scores")
     first, *_ = write_shards(folder / "source", shards=SHARDS, rows=ROWS, seed=2)
     pq.write_table(with_first_texts(pq.read_table(first), [None]), first)
-    runs = shared_runs(shared_redis_url, tiny_model, folder)
+    runs = shared_runs(redis_url, tiny_model, folder)
     output = runs.publish_plan(rounding(plan_run(runs.options(folder / "source", where="score >= 2.5"))))
-    settings = Settings(redis_url=shared_redis_url)
+    settings = Settings(redis_url=redis_url)
     return Scored(**vars(runs), settings=settings, source=folder / "source", output=output)
 
 

@@ -15,9 +15,7 @@ from support.small_run import shared_runs
 
 
 @pytest.fixture(scope="session")
-def published(
-    shared_redis_url: str, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., Dataset]:
+def published(redis_url: str, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Dataset]:
     """Publish a run of three shards of 40 rows, of which about half are kept and one per shard is errored."""
 
     def publish_it(source: Path | None = None, **options: Any) -> Dataset:
@@ -26,7 +24,7 @@ def published(
             source = folder / "source"
             for shard in write_shards(source, shards=SHARDS, rows=ROWS, seed=1):
                 pq.write_table(with_first_texts(pq.read_table(shard), [None]), shard)
-        runs = shared_runs(shared_redis_url, tiny_model, folder)
+        runs = shared_runs(redis_url, tiny_model, folder)
         return Dataset(source=source, output=runs.publish(source, **options))
 
     return publish_it

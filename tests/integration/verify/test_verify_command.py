@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardsift.fleet.ledger import Ledger
 from shardsift.producer.verify.verify import verify
 from support.processes import call_command, run_command
 from support.published_dataset import ROWS, SHARDS, Dataset, a_file
@@ -31,9 +30,7 @@ class TestASoundDataset:
         assert found.rows_in == found.rows_kept + found.rows_dropped + found.rows_errored
 
     @pytest.mark.parametrize("options", [{}, {"where": "row % 2 = 0 AND shard > ''"}])
-    def test_a_dataset_of_other_options_is_sound(
-        self, published: Callable[..., Dataset], options: dict[str, Any]
-    ) -> None:
+    def test_runs_of_other_options_are_sound(self, published: Callable[..., Dataset], options: dict[str, Any]) -> None:
         assert published(**options).faults(with_source=True) == []
 
     def test_files_without_rows_in_which_pandas_wrote_no_types_are_sound(
@@ -51,9 +48,7 @@ class TestASoundDataset:
         assert [schema.equals(one) for schema in others] == [True, True]
         assert pq.read_table(dataset.output / "data")["tags"].to_pylist() == [["one"], None]
 
-    def test_values_that_python_does_not_have_are_sound(
-        self, published: Callable[..., Dataset], tmp_path: Path
-    ) -> None:
+    def test_values_that_python_lacks_are_sound(self, published: Callable[..., Dataset], tmp_path: Path) -> None:
         far, nan = pa.array([1 << 61] * 2, pa.timestamp("ms")), pa.array([math.nan] * 2)
         rows = pa.table({"text": ["a", "b"], "x": pa.StructArray.from_arrays([far, nan], ["t", "x"])})
         (tmp_path / "in").mkdir()
@@ -73,9 +68,7 @@ class TestASoundDataset:
 
 
 class TestTheCommand:
-    def test_a_sound_dataset_that_is_given_by_its_bare_name_exits_with_0_and_needs_no_redis(
-        self, original: Dataset
-    ) -> None:
+    def test_a_sound_dataset_given_by_its_bare_name_exits_with_0_and_needs_no_redis(self, original: Dataset) -> None:
         nothing = {"REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(original.output.parent / "nowhere")}
 
         answer = call_command(
@@ -98,9 +91,7 @@ class TestTheCommand:
         assert (fault, verdict) == (f"{path}: is missing", "damaged: 1 fault")
         assert "--verify" in remedy
 
-    def test_a_run_that_the_ledger_calls_published_is_damaged_if_all_of_its_output_is_gone(
-        self, original: Dataset, ledger: Ledger
-    ) -> None:
+    def test_a_run_that_the_ledger_calls_published_is_damaged_if_its_output_is_gone(self, original: Dataset) -> None:
         found = verify(str(original.output.parent / "gone"), published_run=original.run_id)
 
         assert (found.run_id, [str(fault) for fault in found.faults]) == (

@@ -41,9 +41,7 @@ class TestFiles:
             verify(str(tmp_path))
 
     @pytest.mark.parametrize("left", [{"data", "scores"}, {"README.md"}, {"data", ".shardsift"}])
-    def test_a_lost_manifest_is_damage_if_anything_else_of_the_run_exists(
-        self, dataset: Dataset, left: set[str]
-    ) -> None:
+    def test_a_lost_manifest_is_damage_if_anything_else_exists(self, dataset: Dataset, left: set[str]) -> None:
         for path in dataset.output.iterdir():
             if path.name not in left:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -150,9 +148,7 @@ class TestSource:
             ),
         ],
     )
-    def test_another_input_is_a_usage_error(
-        self, dataset: Dataset, tmp_path: Path, names: tuple[str, ...], says: str
-    ) -> None:
+    def test_other_input_is_refused(self, dataset: Dataset, tmp_path: Path, names: tuple[str, ...], says: str) -> None:
         (tmp_path / "other").mkdir()
         for name in names:
             pq.write_table(pa.table({"text": ["a"]}), tmp_path / f"other/{name}.parquet")
