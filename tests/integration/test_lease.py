@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from shardsift.fleet.errors import LeaseLost, Stopped
-from shardsift.fleet.ledger import Claim, Ledger, Refusal
+from shardsift.fleet.ledger import Claim, Ledger
 from shardsift.fleet.ledger.base import Keys
 from shardsift.fleet.process.settings import Settings
 from support.ledger_states import claimed
@@ -38,26 +38,6 @@ def claimed_in(ledger: Ledger) -> Claim:
 @pytest.fixture
 def claim(ledger: Ledger) -> Claim:
     return claimed_in(ledger)
-
-
-def redis_seconds(ledger: Ledger) -> float:
-    seconds, microseconds = ledger.redis.time()
-    return float(seconds + microseconds / 1e6)
-
-
-def test_a_lease_outlives_its_length_while_the_work_goes_on(ledger: Ledger, claim: Claim) -> None:
-    claimed_at = redis_seconds(ledger)
-    answers_to_another: set[object] = set()
-
-    def three_leases_have_passed() -> bool:
-        answers_to_another.add(ledger.claim(claim.run_id, "a", owner="another"))
-        return redis_seconds(ledger) > claimed_at + 3 * LEASE_SECONDS
-
-    with leased(ledger, claim)[0] as lease:
-        wait_until(three_leases_have_passed, description="three leases have passed", seconds=30)
-        lease.on_batch(1)
-
-    assert answers_to_another == {Refusal.RUNNING}
 
 
 def test_a_lease_ends_with_its_block(ledger: Ledger, claim: Claim) -> None:
