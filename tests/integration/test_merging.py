@@ -136,9 +136,7 @@ def rows_by_manifest(output: Path) -> list[pa.Table]:
 
 
 class TestFiles:
-    def test_merged_files_have_the_rows_of_a_run_without_a_target_in_order_and_each_can_be_traced_to_its_shard(
-        self, merging: Merging
-    ) -> None:
+    def test_merged_files_have_the_rows_of_a_plain_run_in_order_and_name_each_shard(self, merging: Merging) -> None:
         merging.publish(merging.plan("plain", size=None))
         merged = merging.plan()
         merging.publish(merged)
@@ -170,9 +168,7 @@ class TestFiles:
         ):
             merging.plan(size=size)
 
-    def test_merged_files_of_a_refiltered_run_have_the_size_of_the_earlier_run_like_those_of_a_fresh_one(
-        self, merging: Merging
-    ) -> None:
+    def test_merged_files_of_a_refiltered_run_have_the_size_of_the_earlier_run(self, merging: Merging) -> None:
         merging.publish(merging.plan())
         merging.publish(merging.plan("fresh", min_score=4.0))
 
@@ -183,9 +179,7 @@ class TestFiles:
 
 
 class TestARunThatGoesOn:
-    def test_a_run_merges_full_files_before_it_ends_and_publishes_the_same_bytes(
-        self, merging: Merging, undisturbed: dict[str, str]
-    ) -> None:
+    def test_full_files_are_merged_before_the_run_ends(self, merging: Merging, undisturbed: dict[str, str]) -> None:
         plan = merging.plan()
         run_id, settings = plan.spec.run_id, Settings(redis_url=merging.redis_url)
         merging.start(plan)
@@ -205,9 +199,7 @@ class TestARunThatGoesOn:
             0 <= sum(path.stat().st_size for path in (merging.folder / "out").glob("*/*.parquet")) - stored < 2 * SHARDS
         )
 
-    def test_a_merged_run_is_published_without_a_failed_shard_and_later_with_it(
-        self, merging: Merging, undisturbed: dict[str, str]
-    ) -> None:
+    def test_a_failed_shard_is_left_out_and_later_merged(self, merging: Merging, undisturbed: dict[str, str]) -> None:
         plan = merging.plan()
         merging.start(plan)
         merging.score(plan, [name for name in NAMES if name != NAMES[1]])
@@ -262,9 +254,7 @@ class TestAMergedRun:
         assert [one for one in Published(plan.spec.output_uri).hidden_paths() if "/staged/" in one] == []
         assert verify(plan.spec.output_uri, source=(str(merging.source),)).faults == ()
 
-    def test_a_merged_run_has_the_same_files_after_shards_of_each_are_scored_again_even_if_one_was_just_filled(
-        self, merging: Merging
-    ) -> None:
+    def test_a_merged_run_has_the_same_files_after_shards_of_each_are_scored_again(self, merging: Merging) -> None:
         plain = merging.plan("plain", size=None)
         merging.publish(plain)
         own_sizes = [(merging.folder / f"plain/data/{name}.parquet").stat().st_size for name in NAMES[:3]]

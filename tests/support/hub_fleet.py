@@ -1,7 +1,6 @@
 """The local Hub, used from the test's process. A client that a test kills is a process of its own."""
 
 import os
-import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,7 +14,6 @@ from huggingface_hub import close_session, constants
 from hubserver import HubServer
 
 T = TypeVar("T")
-_random = random.Random(7)
 _FILE = constants.HUGGINGFACE_CO_URL_TEMPLATE.removeprefix(constants.ENDPOINT)
 
 
@@ -82,8 +80,3 @@ def _with_token(token: str, function: Callable[..., T], *arguments: Any) -> T:
 def running_hub(request: pytest.FixtureRequest, hubs: Callable[[str], HubServer]) -> HubServer:
     """For a module or a folder of which each test runs with both kinds of uploads."""
     return hubs(request.param)
-
-
-def noise(file: Path, size_bytes: int) -> Path:
-    file.write_bytes(_random.randbytes(size_bytes))
-    return file

@@ -1,5 +1,6 @@
 """A run on the Hub, with ways to disturb it and to see what a user sees."""
 
+import random
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,12 +18,13 @@ from shardsift.producer.finalizer import publish_or_save
 from shardsift.producer.planning.enqueue import Enqueued, enqueue
 from shardsift.producer.planning.plan import Plan
 from shardsift.producer.publishing.publish import NotReady
-from support.hub_fleet import User, noise
+from support.hub_fleet import User
 from support.ledger_states import claimed
 from support.output_runs import OutputRun
 from support.records import a_receipt, a_shard, stage_file
 
 SHARDS = A, B, C, D = tuple(a_shard(f"crawl/{name}") for name in ("a", "b (1) ü", "c", "d"))
+_random = random.Random(7)
 
 
 def output_of(spec: RunSpec) -> HubOutput:
@@ -44,7 +46,7 @@ class HubRun(OutputRun):
     repo: str
     redis_url: str
     folder: Path
-    content: dict[str, bytes] = field(default_factory=dict)  # of the files of shards that are done, by path
+    content: dict[str, bytes] = field(default_factory=dict)  # of the files that workers have staged, by path
 
     @property
     def branch(self) -> str:
@@ -64,26 +66,21 @@ class HubRun(OutputRun):
 
     def score(self, *shards: Shard, data_bytes: int = 3_000) -> dict[str, bytes]:
         """Stage shards and record them as done. Returns path → content of their files."""
-        content = {}
         for shard in shards:
             claim = claimed(self.ledger, self.run_id, shard)
             self.ledger.complete(claim, self.stage(shard, data_bytes=data_bytes))
-            content |= {
-                shard.data_path: self._data_file.read_bytes(),
-                shard.scores_path: self._scores_file.read_bytes(),
-            }
-        self.content.update(content)
-        return content
+        return {path: self.content[path] for shard in shards for path in (shard.data_path, shard.scores_path)}
 
     def stage(self, shard: Shard, *, data_bytes: int = 3_000) -> Receipt:
         """Stage random bytes as the files of a shard. The ledger does not learn of them."""
-        files = (noise(self._data_file, data_bytes), noise(self._scores_file, data_bytes // 3))
-        return self.worker.call(self._stage, shard, files)
+        sizes = {shard.data_path: data_bytes, shard.scores_path: data_bytes // 3}
+        self.content.update({path: _random.randbytes(size) for path, size in sizes.items()})
+        return self.worker.call(self._stage, shard)
 
-    def _stage(self, shard: Shard, files: tuple[Path, Path]) -> Receipt:
+    def _stage(self, shard: Shard) -> Receipt:
         data, scores = (
-            stage_file(self.output, path, file.read_bytes(), file.parent, attempt="1-aa")
-            for file, path in zip(files, (shard.data_path, shard.scores_path), strict=True)
+            stage_file(self.output, path, self.content[path], self.folder, attempt="1-aa")
+            for path in (shard.data_path, shard.scores_path)
         )
         receipt = a_receipt(self.run_id, shard, data=data, scores=scores)
         receipt = replace(receipt, provenance=replace(receipt.provenance, finished_at=time.time()))
@@ -134,14 +131,6 @@ class HubRun(OutputRun):
         assert self.outputs() == {*self.content, MANIFEST_PATH, CARD_PATH}
         assert self.branches() == {"main"}
         assert self.publication.commit == self.hub.commits(self.repo)[0].oid
-
-    @property
-    def _data_file(self) -> Path:
-        return self.folder / "data"
-
-    @property
-    def _scores_file(self) -> Path:
-        return self.folder / "scores"
 
 
 def data_of(paths: Iterable[str]) -> set[str]:

@@ -245,9 +245,7 @@ def found_of(settings: Settings, name: str) -> tuple[Result, str, str]:
     return found.result, found.says, found.mend
 
 
-def test_a_run_that_no_worker_serves_is_named_with_the_command_unless_a_machine_will_serve_it(
-    settings: Settings, ledger: Ledger
-) -> None:
+def test_a_run_that_no_worker_serves_is_named_unless_a_machine_will(settings: Settings, ledger: Ledger) -> None:
     ledger.create_run(SPEC, [a_shard("a"), a_shard("b")], now=0)
 
     machine = MachineState(

@@ -65,9 +65,7 @@ class TestChangedInput:
         assert command.do().run_id == first.run_id
 
     @pytest.mark.parametrize("rows", [3, 20])
-    def test_a_replaced_file_of_another_length_changes_no_other_shard_of_a_run_with_a_limit_of_rows(
-        self, command: Command, rows: int
-    ) -> None:
+    def test_longer_or_shorter_files_change_no_other_shard_of_a_limited_run(self, command: Command, rows: int) -> None:
         command = replace(command, options=replace(command.options, limit_rows=15))
         first = command.do()
         write(command.source / "a.parquet", text=["mended"] * rows, id=["mended"] * rows, length=[0] * rows)
@@ -98,9 +96,7 @@ class TestChangedInput:
 class TestSteering:
     """How fast a run is scored is no part of what is scored."""
 
-    def test_other_limits_of_workers_and_cost_are_the_same_run_and_0_is_none(
-        self, options: RunOptions, ledger: Ledger, app: Celery
-    ) -> None:
+    def test_limits_of_workers_and_cost_make_no_new_run(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
         plan = plan_run(options)
         workers = [{"max_workers": 2}, {}, {"max_workers": 0}]
         costs: list[dict[str, Any]] = [{"price_per_gpu_hour": 1.2}, {"max_cost": 50}, {"max_cost": 0}]

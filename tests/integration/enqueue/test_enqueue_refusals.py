@@ -165,9 +165,7 @@ class TestOutputsThatAreRefused:
 class TestARunThatHasScoredNothing:
     """Another run of the same output takes its place, as when its --dtype was found to be too coarse."""
 
-    def test_a_run_that_has_scored_nothing_gives_way_to_another_and_comes_back_by_its_own_command(
-        self, command: Command, redis_url: str
-    ) -> None:
+    def test_an_unscored_run_gives_way_and_comes_back_by_its_command(self, command: Command, redis_url: str) -> None:
         first = command.do()
 
         second = command.do(dtype="float32")
@@ -203,9 +201,7 @@ class TestARunThatHasScoredNothing:
         assert not [line for line in what_next(run_status(command.ledger, first.run_id)) if "producer retry" in line]
 
     @pytest.mark.parametrize("is_published", [False, True])
-    def test_a_run_whose_shards_are_done_does_not_give_way_though_redis_has_lost_them(
-        self, is_published: bool, command: Command
-    ) -> None:
+    def test_a_run_with_done_shards_stays_though_redis_lost_them(self, is_published: bool, command: Command) -> None:
         first = command.do()
         spec = command.ledger.spec(first.run_id)
         for name in "abc" if is_published else "a":

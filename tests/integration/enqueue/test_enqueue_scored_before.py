@@ -83,9 +83,7 @@ def test_a_run_that_was_begun_anyway_is_continued_by_its_own_command_also_if_red
 
 
 @pytest.mark.parametrize("state", ["queued", "failed", "cancelled", "output gone", "output of another", "done"])
-def test_only_a_run_that_has_all_scores_and_still_has_its_output_is_named(
-    state: str, runs: Runs, enqueued: Enqueue, tmp_path: Path
-) -> None:
+def test_only_a_run_with_scores_and_output_is_named(state: str, runs: Runs, enqueued: Enqueue, tmp_path: Path) -> None:
     first, ledger = enqueued("first", where="score >= 1").run_id, runs.ledger
     shards = list(ledger.shards(first))
     if state == "failed":
@@ -170,9 +168,7 @@ def test_a_command_asks_on_a_terminal_and_elsewhere_is_refused_without_score_aga
     assert len(runs.ledger.run_ids()) == 2
 
 
-def test_the_python_api_names_its_keyword_and_the_command(
-    runs: Runs, scored: str, source: Path, redis_url: str, tmp_path: Path
-) -> None:
+def test_the_python_api_names_a_keyword(runs: Runs, scored: str, source: Path, redis_url: str, tmp_path: Path) -> None:
     given: dict[str, Any] = {"input": source, "model": runs.models[0], "dtype": "float32", "redis_url": redis_url}
 
     with pytest.raises(shardsift.UsageError, match="add score_again. Without .* --where true --output") as told:

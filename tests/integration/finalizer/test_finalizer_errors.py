@@ -40,9 +40,7 @@ class TestPublishingThatCannotSucceed:
 
         assert run_status(run.ledger, run.run_id).exit_code == ExitCode.DONE
 
-    def test_a_publication_that_may_succeed_later_is_tried_again_and_the_reason_is_shown_meanwhile(
-        self, run: FinalizerRun, publisher: Publisher
-    ) -> None:
+    def test_a_publication_that_may_succeed_later_is_tried_again(self, run: FinalizerRun, publisher: Publisher) -> None:
         run.do(A, B, C)
         announce_finalizer(run.ledger.redis, FinalizerState(name="box/13"))
         (run.out / "data").write_text("in the way")

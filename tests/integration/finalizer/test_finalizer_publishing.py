@@ -99,9 +99,7 @@ class TestFinalizing:
         assert {A.data_path, C.data_path, C.scores_path, strangers} <= run.visible().keys()
         assert run.findings() == [f"{strangers} is not a file of this run"]
 
-    def test_a_shard_that_succeeds_later_is_in_a_second_publication_that_nobody_asks_for(
-        self, run: FinalizerRun, publisher: Publisher
-    ) -> None:
+    def test_a_shard_that_succeeds_later_is_published_unasked(self, run: FinalizerRun, publisher: Publisher) -> None:
         run.do(A, B)
         run.fail(C)
         run.finalize(without_failed=True)
@@ -188,9 +186,7 @@ class TestFinalizing:
         assert run.publication
         assert not run.ledger.is_cancelled(run.run_id)
 
-    def test_a_publication_whose_finalizer_died_before_a_cancellation_is_found_by_the_next(
-        self, run: FinalizerRun, settings: Settings
-    ) -> None:
+    def test_a_cancelled_publication_of_a_dead_finalizer_is_found(self, run: FinalizerRun, settings: Settings) -> None:
         run.do(A, B, C)
         with pytest.raises(KeyboardInterrupt):
             finalize_run(Meanwhile(run.ledger, die), run.run_id, without_failed=False)

@@ -22,9 +22,7 @@ class TestSweeping:
     def sweeper(self, app: Celery, ledger: Ledger, settings: Settings) -> Sweeper:
         return Sweeper(app, ledger, settings)
 
-    def test_a_run_that_has_cost_what_it_may_is_paused_with_the_reason_until_it_may_cost_more(
-        self, run: FinalizerRun, sweeper: Sweeper
-    ) -> None:
+    def test_a_run_is_paused_when_it_has_cost_what_it_may(self, run: FinalizerRun, sweeper: Sweeper) -> None:
         run.ledger.steer(run.run_id, Steering(max_cost=50, price_per_gpu_hour=2))
         run.ledger.redis.hset(Keys(run.run_id).run, "worker_ms", 24 * 3_600_000)
         sweeper.sweep()

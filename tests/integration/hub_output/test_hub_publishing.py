@@ -30,9 +30,7 @@ class TestPublishing:
             ("/tree/", {"status": 401}, "refuses this .401"),
         ],
     )
-    def test_what_the_token_may_not_read_or_list_is_not_damaged(
-        self, run: HubRun, path: str, answer: dict[str, Any], says: str
-    ) -> None:
+    def test_what_is_forbidden_is_not_damaged(self, run: HubRun, path: str, answer: dict[str, Any], says: str) -> None:
         run.publish()
         run.hub.fault(path, method="GET", **answer)
 

@@ -31,9 +31,7 @@ def test_of_many_threads_one_claims_each_shard(redis_url: str, spec: RunSpec) ->
     assert len({claim.token for claim in claims}) == len(shards)
 
 
-def test_tokens_are_unique_though_a_redis_that_lost_all_numbers_them_from_one(
-    ledger: Ledger, client: redis.Redis, spec: RunSpec
-) -> None:
+def test_tokens_are_unique_though_redis_lost_all_of_them(ledger: Ledger, client: redis.Redis, spec: RunSpec) -> None:
     tokens = set()
     for _ in range(3):
         client.flushall()
@@ -51,9 +49,7 @@ def test_scores_come_back_byte_for_byte(ledger: Ledger, run: str) -> None:
     assert ledger.saved_scores(claim) == {0: scores, 8192: b""}
 
 
-def test_each_wait_is_four_times_as_long_up_to_ten_minutes_and_the_eighth_error_fails(
-    ledger: Ledger, client: redis.Redis, run: str
-) -> None:
+def test_waits_are_four_times_as_long_and_the_eighth_error_fails(ledger: Ledger, client: redis.Redis, run: str) -> None:
     waits = []
     for number in range(1, 8):
         assert ledger.retry_later(claimed(ledger, run), f"network {number}", "") == 3

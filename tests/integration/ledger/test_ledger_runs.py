@@ -34,9 +34,7 @@ class TestRuns:
             ledger.spec("nope")
 
     @pytest.mark.parametrize(("workers", "queued"), [(None, 2), (1, 0), (2, 1), (9, 2)])
-    def test_machines_see_the_shards_that_further_workers_may_take(
-        self, ledger: Ledger, run: str, workers: int | None, queued: int
-    ) -> None:
+    def test_machines_see_what_is_to_be_taken(self, ledger: Ledger, run: str, workers: int | None, queued: int) -> None:
         claimed(ledger, run, A)
 
         ledger.steer(run, Steering(max_workers=workers))

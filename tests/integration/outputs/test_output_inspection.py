@@ -38,9 +38,7 @@ def case(place: Place) -> Case:
     ("damage", "problem"),
     [("delete", Problem.MISSING), ("truncate", Problem.SIZE), ("flip", Problem.SHA256)],
 )
-def test_a_file_that_is_gone_cut_or_flipped_is_named_with_its_shard(
-    case: Case, path: str, shard: str, damage: str, problem: Problem
-) -> None:
+def test_damaged_files_and_shards_are_named(case: Case, path: str, shard: str, damage: str, problem: Problem) -> None:
     getattr(case.files, damage)(path)
 
     (finding,) = case.findings(hashes=True)

@@ -104,9 +104,7 @@ def test_a_damaged_copy_of_what_is_published_already_is_no_trouble(place: Place)
 
 @without_the_hub
 @pytest.mark.parametrize("damage", [Published.flip, Published.zero])
-def test_a_published_file_that_was_damaged_is_named_by_the_next_publication(
-    place: Place, damage: Callable[[Published, str], None]
-) -> None:
+def test_a_damaged_published_file_is_named_by_the_next(place: Place, damage: Callable[[Published, str], None]) -> None:
     receipts = [place.stage(shard) for shard in (A, B)]
     place.publish(*receipts)
     damage(place.files, B.data_path)

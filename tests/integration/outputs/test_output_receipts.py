@@ -55,9 +55,7 @@ class TestReceipts:
         assert place.recovered() == [published]
 
     @pytest.mark.parametrize("moved", [1, 2])
-    def test_of_a_publication_that_died_midway_the_attempt_it_began_with_or_one_that_is_whole_counts(
-        self, place: Place, moved: int
-    ) -> None:
+    def test_after_a_dead_publication_its_attempt_or_a_whole_one_counts(self, place: Place, moved: int) -> None:
         begun, other = (place.stage(A, attempt=attempt) for attempt in ("1-aa", "2-bb"))
         place.move_into_place(output_files(begun)[:moved])
         assert place.recovered() == [other]

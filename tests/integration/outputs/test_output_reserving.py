@@ -169,9 +169,7 @@ class TestFolders:
         with pytest.raises(UsageError, match=f"lies inside or around {tmp_path}/out, the output of another run"):
             FolderOutput(str(tmp_path / "link"), "other").reserve(SPEC)
 
-    def test_a_second_reservation_does_not_withdraw_the_first_when_another_run_comes_in_between(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_reserving_twice_withdraws_nothing_if_another_run_comes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         uri = "memory://out-reserved-twice"
         FolderOutput(uri, RUN).reserve(SPEC)
         files, move = fsspec.filesystem("memory"), type(fsspec.filesystem("memory")).mv

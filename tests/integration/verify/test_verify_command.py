@@ -33,9 +33,7 @@ class TestASoundDataset:
     def test_runs_of_other_options_are_sound(self, published: Callable[..., Dataset], options: dict[str, Any]) -> None:
         assert published(**options).faults(with_source=True) == []
 
-    def test_files_without_rows_in_which_pandas_wrote_no_types_are_sound(
-        self, published: Callable[..., Dataset], tmp_path: Path
-    ) -> None:
+    def test_files_of_pandas_without_types_are_sound(self, published: Callable[..., Dataset], tmp_path: Path) -> None:
         (tmp_path / "in").mkdir()
         pd.DataFrame({"text": [], "tags": []}, dtype=object).to_parquet(tmp_path / "in/a.parquet")
         pd.DataFrame({"tags": [["one"], None], "text": ["a", "b"]}).to_parquet(tmp_path / "in/b.parquet")

@@ -116,9 +116,7 @@ class TestSource:
         assert len(dataset.faults(with_source=True)) == 1
         assert 'differs from the input in column "text"' in dataset.faults(with_source=True)[0]
 
-    def test_other_texts_of_dropped_rows_are_found_though_the_footer_is_the_same(
-        self, published: Callable[..., Dataset], tmp_path: Path
-    ) -> None:
+    def test_other_texts_under_one_footer_are_found(self, published: Callable[..., Dataset], tmp_path: Path) -> None:
         (tmp_path / "in").mkdir()
         texts = [f"A text about the number {number}." for number in range(100, 160)]
         write_uncompressed(tmp_path / "in/a.parquet", pa.table({"text": texts}))
