@@ -9,15 +9,13 @@ import pytest
 import redis
 
 from shardsift.fleet.ledger import Claim, Ledger, Refusal
-from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.spec import RunSpec
 from support.ledger_states import OUTAGE_SECONDS, A, claimed, end_back_off, end_lease, no_sweep_for, redis_ms
 from support.records import a_shard
 
 
-def test_of_many_threads_one_claims_each_shard(redis_url: str, spec: RunSpec) -> None:
+def test_of_many_threads_one_claims_each_shard(ledger: Ledger, spec: RunSpec) -> None:
     shards = [a_shard(f"{number}") for number in range(40)]
-    ledger = Ledger.connect(Settings(redis_url=redis_url))
     ledger.create_run(spec, shards, now=1.0)
 
     def claim_all(owner: str) -> list[Claim]:
