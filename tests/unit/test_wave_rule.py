@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from shardsift.fleet.process.settings import Settings
-from shardsift.fleet.run.receipt import Receipt
 from shardsift.producer.publishing.waves import is_due
 from support.records import a_receipt, a_shard
 
@@ -24,11 +23,8 @@ NOW = 1_000_000.0
     ],
 )
 def test_a_wave_is_due_when_shards_are_many_or_old(ages: list[float], due: bool) -> None:
-    unsaved = [aged(NOW - age) for age in ages]
+    receipt = a_receipt("r", a_shard("crawl/a"))
+    made = [replace(receipt.provenance, finished_at=NOW - age) for age in ages]
+    unsaved = [replace(receipt, provenance=how) for how in made]
 
     assert is_due(unsaved, Settings(wave_shards=100, wave_seconds=3600), now=NOW) == due
-
-
-def aged(finished_at: float) -> Receipt:
-    receipt = a_receipt("r", a_shard("crawl/a"))
-    return replace(receipt, provenance=replace(receipt.provenance, finished_at=finished_at))
