@@ -44,9 +44,7 @@ def scored(runs: Runs, source: Path) -> str:
     return runs.specs[runs.publish(source, "kept", min_score=0.5)].run_id
 
 
-def test_another_filter_of_scored_rows_is_told_with_its_command_before_anything_is_written(
-    runs: Runs, scored: str, enqueued: Enqueue, tmp_path: Path
-) -> None:
+def test_another_filter_of_scored_rows_is_told_with_its_command(runs: Runs, scored: str, enqueued: Enqueue) -> None:
     where = shlex.join(["--where", OTHER["where"]])
 
     for options, rows in (
@@ -60,19 +58,17 @@ def test_another_filter_of_scored_rows_is_told_with_its_command_before_anything_
             enqueued(**options)
         assert str(told.value) == (
             f"These rows were scored by run {scored}. To score them again, add --score-again. "
-            f"Without a model: producer refilter {scored} {rows} --output {tmp_path / 'other'}"
+            f"Without a model: producer refilter {scored} {rows} --output {runs.folder / 'other'}"
         )
     assert runs.ledger.run_ids() == [scored]
-    assert not (tmp_path / "other").exists()
+    assert not (runs.folder / "other").exists()
 
 
-def test_a_run_that_was_begun_anyway_is_continued_by_its_own_command_also_if_redis_lost_it(
-    runs: Runs, scored: str, enqueued: Enqueue, tmp_path: Path
-) -> None:
+def test_a_run_that_was_begun_anyway_is_continued_by_its_command(runs: Runs, scored: str, enqueued: Enqueue) -> None:
     first = enqueued(score_again=True)
     again = enqueued()
     spec, shards = runs.ledger.spec(first.run_id), list(runs.ledger.shards(first.run_id))
-    score(runs.ledger, runs.scorer, spec, shards[:1], scratch=tmp_path / "scratch")
+    score(runs.ledger, runs.scorer, spec, shards[:1], scratch=runs.folder / "scratch")
     runs.ledger.redis.zrem("shardsift:runs", first.run_id)
     runs.ledger.redis.delete(*runs.ledger.redis.keys(f"{Keys(first.run_id).run}*"))
 
@@ -83,21 +79,21 @@ def test_a_run_that_was_begun_anyway_is_continued_by_its_own_command_also_if_red
 
 
 @pytest.mark.parametrize("state", ["queued", "failed", "cancelled", "output gone", "output of another", "done"])
-def test_only_a_run_with_scores_and_output_is_named(state: str, runs: Runs, enqueued: Enqueue, tmp_path: Path) -> None:
+def test_only_a_run_with_scores_and_output_is_named(state: str, runs: Runs, enqueued: Enqueue) -> None:
     first, ledger = enqueued("first", where="score >= 1").run_id, runs.ledger
     shards = list(ledger.shards(first))
     if state == "failed":
         ledger.fail(claimed(ledger, first, shards.pop()), "it is broken", "")
     if state != "queued":
-        score(ledger, runs.scorer, ledger.spec(first), shards, scratch=tmp_path / "scratch")
+        score(ledger, runs.scorer, ledger.spec(first), shards, scratch=runs.folder / "scratch")
     if state == "cancelled":
         ledger.cancel(first)
     if state.startswith("output"):
         ledger.cancel(first)
-        runs.publish(tmp_path / "input", "gone", where="score >= 2")
-        shutil.rmtree(tmp_path / "gone")
+        runs.publish(runs.folder / "input", "gone", where="score >= 2")
+        shutil.rmtree(runs.folder / "gone")
     if state == "output of another":
-        runs.publish(tmp_path / "input", "gone", limit_rows=5)
+        runs.publish(runs.folder / "input", "gone", limit_rows=5)
 
     if state == "done":  # its finalizer publishes it in a moment
         with pytest.raises(ScoredBefore, match=first):
@@ -123,23 +119,19 @@ def test_a_run_with_the_same_filter_or_other_scores_is_not_refused(options: dict
 
 
 @pytest.mark.usefixtures("scored")
-def test_other_bytes_are_other_rows_and_another_path_of_the_same_ones_is_named_in_the_command(
-    runs: Runs, enqueued: Enqueue, source: Path, tmp_path: Path
-) -> None:
-    moved = source.rename(tmp_path / "moved")
+def test_other_bytes_are_other_rows_and_another_path_is_named(runs: Runs, enqueued: Enqueue, source: Path) -> None:
+    moved = source.rename(runs.folder / "moved")
 
-    with pytest.raises(ScoredBefore, match=f"--output {tmp_path}/other --input {moved}$"):
+    with pytest.raises(ScoredBefore, match=f"--output {runs.folder}/other --input {moved}$"):
         enqueued(input_uris=(str(moved),))
     write(moved / "a.parquet", id=["changed"] * 10)
 
     assert enqueued(input_uris=(str(moved),)).added == 3
 
 
-def test_a_command_asks_on_a_terminal_and_elsewhere_is_refused_without_score_again(
-    runs: Runs, scored: str, source: Path, redis_url: str, tmp_path: Path
-) -> None:
+def test_a_command_asks_if_it_can_and_else_is_refused(runs: Runs, scored: str, source: Path, redis_url: str) -> None:
     options = ("--input", source, "--model", runs.models[0], "--dtype", "float32", "--min-score", "1")
-    words = ["enqueue", *map(str, options), "--output", str(tmp_path / "other")]
+    words = ["enqueue", *map(str, options), "--output", str(runs.folder / "other")]
 
     def answered(answer: bytes) -> tuple[int, str]:
         ours, theirs = pty.openpty()
@@ -168,12 +160,12 @@ def test_a_command_asks_on_a_terminal_and_elsewhere_is_refused_without_score_aga
     assert len(runs.ledger.run_ids()) == 2
 
 
-def test_the_python_api_names_a_keyword(runs: Runs, scored: str, source: Path, redis_url: str, tmp_path: Path) -> None:
+def test_the_python_api_names_a_keyword(runs: Runs, scored: str, source: Path, redis_url: str) -> None:
     given: dict[str, Any] = {"input": source, "model": runs.models[0], "dtype": "float32", "redis_url": redis_url}
 
     with pytest.raises(shardsift.UsageError, match="add score_again. Without .* --where true --output") as told:
-        shardsift.enqueue(**given, where="true", output=tmp_path / "other")
-    sent = shardsift.enqueue(**given, where="true", output=tmp_path / "other", score_again=True)
+        shardsift.enqueue(**given, where="true", output=runs.folder / "other")
+    sent = shardsift.enqueue(**given, where="true", output=runs.folder / "other", score_again=True)
 
     assert f"producer refilter {scored} " in str(told.value)
     assert sent.added == 3
