@@ -7,13 +7,14 @@ the correlation of exact ranks.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from shardsift.fleet.errors import UsageError
@@ -31,14 +32,13 @@ from shardsift.producer.evidence.evaluation import (
     StratumLabels,
     worst_first,
 )
-from shardsift.producer.evidence.intervals import Floats, Measured, Share
-from shardsift.producer.evidence.rows_to_label import ranked_by
+from shardsift.producer.evidence.intervals import Floats, Measured, Part, measured_parts
 from shardsift.producer.evidence.sheet import LABEL
 from shardsift.producer.evidence.strata import Scores, Stratum, cells_of, text_of
 from shardsift.producer.planning.cut import Integers, RankedRun, Values, keys_of, scores_of_keys
+from shardsift.producer.planning.options import Ranking
 from shardsift.producer.scores.distribution import lowest_kept
-from shardsift.producer.scores.scored_run import ScoredRun, with_texts
-from shardsift.producer.verify.source import source_shards
+from shardsift.producer.scores.scored_run import ScoredRun, ranked_by, with_texts
 
 _PARTS = np.arange(1, 64) / 64  # quantiles of the first shard
 _CELLS = 1 << 15
@@ -95,14 +95,13 @@ def compared(
     ]
     if not common:
         raise UsageError(f"{run.name} and {other.name} have no shard in common. Name runs of the same input.")
-    ranked = ranked_by(replace(run, receipts=common), column, within, source)
+    ranked = ranked_by(replace(run, receipts=common), Ranking(score_columns=(column,), within=within), source)
     values: Values = [] if within else [None]
     stored = partial(stored_scores, other.output_uri, [theirs[one.shard] for one in common], [label_column])
     counts, parts = _counted(_both(ranked, stored(), values), thresholds, positive)
     by_value = {text_of(values[number]): counts.with_value(number) for number in np.unique(counts.numbers).tolist()}
     furthest = _furthest(_both(ranked, stored(), values), counts, parts, question.disagreeing)
-    uris = source or run.input_uris or other.input_uris
-    shards = source_shards(uris, run.receipts, run.output_uri, run.spec) if uris and furthest else {}
+    shards = run.shards_of_input(source or run.input_uris or other.input_uris) if furthest else {}
     return Evaluation(
         name=run.name,
         run_id=run.receipts[0].run_id,
@@ -114,11 +113,11 @@ def compared(
         labels_sha256=files_digest(other.receipts),
         is_weighted=True,
         strata=tuple(_strata(counts, thresholds)),
-        thresholds=tuple(_measured(counts, thresholds)),
+        thresholds=tuple(_measured(counts, dict(enumerate(thresholds)))),
         within=within,
         values=worst_first(
             {
-                value: _measured(found, thresholds)[thresholds.index(threshold)]
+                value: _measured(found, {thresholds.index(threshold): threshold})[0]
                 for value, found in by_value.items()
                 if within and threshold is not None
             }
@@ -196,26 +195,15 @@ def _spearman(counts: Counts) -> float | None:
     return float((counts.rows * one * other).sum() / spread) if spread else None
 
 
-def _measured(counts: Counts, thresholds: Sequence[float]) -> list[Measured]:
-    """Measure each threshold. All rows are labelled, so the limits of each interval are equal."""
-    rows, good, found = counts.rows, counts.rows * counts.good, []
-    all_good = int(good.sum())
-    for slot, threshold in enumerate(thresholds):
-        is_kept = counts.slots > slot
-        kept, good_kept = int(rows[is_kept].sum()), int(good[is_kept].sum())
-        precision, recall = good_kept / (kept or 1), good_kept / (all_good or 1)
-        found.append(
-            Measured(
-                threshold=threshold,
-                rows=int(rows.sum()),
-                rows_kept=kept,
-                precision=Share(value=precision, low=precision, high=precision) if kept else None,
-                recall=Share(value=recall, low=recall, high=recall if all_good else 1.0),
-                good_lost=all_good - good_kept,
-                bad_kept=kept - good_kept,
-            )
-        )
-    return found
+def _measured(counts: Counts, threshold_of: Mapping[int, float]) -> list[Measured]:
+    """Measure thresholds, by slot. All rows are labelled, so the limits of each interval are equal."""
+
+    def part(here: npt.NDArray[np.bool_]) -> Part:
+        rows = int(counts.rows[here].sum())
+        return Part(rows, rows, int((counts.rows * counts.good)[here].sum()))
+
+    divided = ([(part(counts.slots > slot), part(counts.slots <= slot))] for slot in threshold_of)
+    return measured_parts(divided, [*threshold_of.values()])
 
 
 def _strata(counts: Counts, thresholds: Sequence[float]) -> Iterator[StratumLabels]:

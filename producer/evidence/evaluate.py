@@ -16,13 +16,13 @@ from shardsift.fleet.process.wording import counted
 from shardsift.producer.evidence.agreement import compared
 from shardsift.producer.evidence.evaluation import NO_THRESHOLD, Evaluation, Question, StratumLabels, worst_first
 from shardsift.producer.evidence.intervals import LabelledStratum, Measured, measured
-from shardsift.producer.evidence.rows_to_label import ranked_by
 from shardsift.producer.evidence.sheet import WEIGHT, ArrowTable, Labels, good_rows, is_sheet, read_labels
 from shardsift.producer.evidence.strata import Scores, Stratum, check_divides, text_of
 from shardsift.producer.patience import patient
 from shardsift.producer.planning.cut import Integers, RankedRun, Values, scores_of_keys
+from shardsift.producer.planning.options import Ranking
 from shardsift.producer.scores.distribution import Bin, lowest_kept, score_bins
-from shardsift.producer.scores.scored_run import ScoredRun, scored_run
+from shardsift.producer.scores.scored_run import ScoredRun, ranked_by, scored_run
 
 _FEW = 0.001  # share of the rows
 _OFF_BY = 0.01  # rounding error of a number of drawn rows that is computed from a weight
@@ -91,9 +91,10 @@ def evaluate_run(
     within = drawn_within or within
     good, positive = good_rows(labels, question.positive, threshold if filtered is None else filtered)
     _check_unlike(labels, good, positive)
-    joined = _joined(ranked_by(run, column, drawn_within, source), labels, thresholds)
+    drawn = ranked_by(run, Ranking(score_columns=(column,), within=drawn_within), source)
+    joined = _joined(drawn, labels, thresholds)
     _check_drawn(labels, joined)
-    ranked = ranked_by(run, column, within, source)
+    ranked = ranked_by(run, Ranking(score_columns=(column,), within=within), source)
     of_values = joined if within == drawn_within else _joined(ranked, labels, thresholds)
     strata = sorted(set(labels.strata), key=lambda stratum: (stratum.value, stratum.low))
     found = [_labelled(labels, good, joined, stratum, thresholds) for stratum in strata]

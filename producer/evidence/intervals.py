@@ -6,7 +6,7 @@ set to 1. Otherwise many strata without good labels would add up to good rows th
 DasGupta, "Interval Estimation for a Binomial Proportion", Statistical Science 16 (2001), 2.2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -34,7 +34,7 @@ class Part(NamedTuple):
     @property
     def estimate(self) -> float:
         """The estimated number of good rows."""
-        return self.rows * (self.good / self.labels if self.labels else self.unlabelled_share)
+        return self.rows * self.good / self.labels if self.labels else self.rows * self.unlabelled_share
 
 
 _NOTHING = Part(0, 0, 0)
@@ -110,6 +110,12 @@ class Measured:
 
 def measured(strata: Sequence[LabelledStratum], thresholds: Sequence[float]) -> list[Measured]:
     """Measure each threshold. The same labels always give the same figures."""
+    divided = ([stratum.divided(index, at) for stratum in strata] for index, at in enumerate(thresholds))
+    return measured_parts(divided, thresholds)
+
+
+def measured_parts(divided: Iterable[Sequence[tuple[Part, Part]]], thresholds: Sequence[float]) -> list[Measured]:
+    """Measure each threshold from the parts of all strata, each divided into rows at or above it and rows below it."""
     drawn: dict[tuple[int, Part], tuple[Floats, Floats]] = {}
     nothing = (np.zeros(_DRAWS), np.zeros(_DRAWS))
 
@@ -121,8 +127,7 @@ def measured(strata: Sequence[LabelledStratum], thresholds: Sequence[float]) -> 
         return sum(part.rows for part in parts), sum(part.estimate for part in parts), low, high
 
     found = []
-    for index, threshold in enumerate(thresholds):
-        parts = [stratum.divided(index, threshold) for stratum in strata]
+    for threshold, parts in zip(thresholds, divided, strict=True):
         rows_kept, kept, kept_low, kept_high = summed([above for above, _ in parts])
         rows_lost, lost, lost_low, lost_high = summed([below for _, below in parts])
         recall = _share_of(kept_low, lost_high, without_rows=0), _share_of(kept_high, lost_low, without_rows=1)

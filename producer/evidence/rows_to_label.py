@@ -26,11 +26,9 @@ from shardsift.producer.evidence.sheet import (
 )
 from shardsift.producer.evidence.strata import Stratum
 from shardsift.producer.patience import patient
-from shardsift.producer.planning.cut import RankedRun, columns_of_input
 from shardsift.producer.planning.options import Ranking
 from shardsift.producer.scores.distribution import lowest_kept
-from shardsift.producer.scores.scored_run import ScoredRun, read_rows, source_of, whole_texts
-from shardsift.producer.verify.source import source_shards
+from shardsift.producer.scores.scored_run import ScoredRun, ranked_by, read_rows, source_of, whole_texts
 
 _WITHOUT_THRESHOLD = Fraction(1, 10)  # draw around the edge of this share of the best rows
 
@@ -41,17 +39,6 @@ class Sheet:
 
     table: pa.Table
     lines: tuple[str, ...]
-
-
-def ranked_by(run: ScoredRun, column: str, within: str | None, source: tuple[str, ...]) -> RankedRun:
-    """Prepare to rank a run's rows by one score column, separately for each value of the column `within` if given.
-
-    The input is looked up only if `within` is a column of it. `source` overrides the run's own input.
-    """
-    ranking = Ranking(score_columns=(column,), within=within)
-    uris = (source or run.input_uris) if columns_of_input(run.spec, ranking) else ()
-    shards = source_shards(uris, run.receipts, run.output_uri, run.spec) if uris else {}
-    return RankedRun(spec=run.spec, output_uri=run.output_uri, receipts=run.receipts, shards=shards, ranking=ranking)
 
 
 @patient
@@ -88,11 +75,10 @@ def rows_to_label(
         columns = [name for name in more.table.column_names if name in names and name not in SHEET_COLUMNS]
         within = more.strata[0].within
     _check_columns(columns, names)
-    uris = source or run.input_uris
-    if not uris:
+    shards = run.shards_of_input(source)
+    if not shards:
         raise UsageError("Texts are read from the input. Name it with --input.")
-    shards = source_shards(uris, run.receipts, run.output_uri, run.spec)
-    ranked = ranked_by(run, column, within, source)
+    ranked = ranked_by(run, Ranking(score_columns=(column,), within=within), source)
     filtered = lowest_kept(run.spec.where, column)
     threshold = filtered if at is None else at
     lines = []
@@ -172,7 +158,9 @@ def _table(run: ScoredRun, column: str, drawn: Drawn, shards: dict[str, Shard], 
     found: list[pa.Table] = []
     places: dict[tuple[str, int], int] = {}
     for name, rows in rows_of.items():
-        read = read_rows(source_of(run, name, shards).uri, rows, run.spec, list(dict.fromkeys([*texts, *columns])))
+        read = read_rows(
+            source_of(run, name, shards).uri, rows, run.spec, list(dict.fromkeys([*texts, *columns])), bad={}
+        )
         text = pa.array(whole_texts(read, scoring), pa.large_string())
         places |= {(name, row): len(places) + index for index, row in enumerate(sorted(rows))}
         found.append(pa.table([text, *(read[one] for one in columns)], names=[TEXT, *columns]))

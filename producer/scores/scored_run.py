@@ -14,7 +14,7 @@ import pyarrow as pa
 from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.formats import has_footer
 from shardsift.fleet.inputs.identity import are_of_other_bytes
-from shardsift.fleet.inputs.input_file import BadRows, IgnoredBadRows
+from shardsift.fleet.inputs.input_file import BadRows
 from shardsift.fleet.inputs.open_input import open_shard
 from shardsift.fleet.inputs.parquet_file import open_parquet, row_group_rows
 from shardsift.fleet.process.keywords import Location, check_number, keyword_errors, options_from, texts_of_places
@@ -98,6 +98,14 @@ class ScoredRun:
             raise UsageError(f"The run has no score column {named!r}. There are: {', '.join(columns)}.")
         return found[0]
 
+    def shards_of_input(self, source: tuple[str, ...]) -> dict[str, Shard]:
+        """Return the input's shards by name; empty if neither `source` nor the ledger names the input.
+
+        Raises UsageError if it is not the input of this run.
+        """
+        uris = source or self.input_uris
+        return source_shards(uris, self.receipts, self.output_uri, self.spec) if uris else {}
+
     @property
     def histograms(self) -> dict[str, Histogram]:
         return histograms_of(self.spec, self.receipts)
@@ -178,21 +186,23 @@ def scored_run(target: str | None, settings: Settings) -> ScoredRun:
 
 @patient
 def edges_of_run(run: ScoredRun, ranking: Ranking, parts: int, *, source: tuple[str, ...]) -> list[Edge]:
-    """Find the edges between `parts` equal parts of the rows of finished shards.
+    """Find the edges between `parts` equal parts of the rows of finished shards."""
+    return ranked_by(run, ranking, source).edges(bucket_shares(parts))
 
-    Reads the input (`source`, or the one in the ledger) if the ranking needs a column of it.
+
+def ranked_by(run: ScoredRun, ranking: Ranking, source: tuple[str, ...]) -> RankedRun:
+    """Prepare to rank a run's rows.
+
+    Looks up the input (`source`, or the one in the ledger) only if the ranking needs a column of it.
     """
-    uris = (source or run.input_uris) if columns_of_input(run.spec, ranking) else ()
-    shards = source_shards(uris, run.receipts, run.output_uri, run.spec) if uris else {}
-    ranked = RankedRun(spec=run.spec, output_uri=run.output_uri, receipts=run.receipts, shards=shards, ranking=ranking)
-    return ranked.edges(bucket_shares(parts))
+    shards = run.shards_of_input(source) if columns_of_input(run.spec, ranking) else {}
+    return RankedRun(spec=run.spec, output_uri=run.output_uri, receipts=run.receipts, shards=shards, ranking=ranking)
 
 
 # Rows whose score is near a threshold, with their texts.
 
 _SHOWN_CHARACTERS = 300
 _FEWEST_SKIPPED = 100_000  # values; fewer are read, because opening a file again costs more
-_IGNORED = IgnoredBadRows()
 _URL = "url"
 
 
@@ -220,9 +230,7 @@ def rows_of_run_near(
     """
     if not math.isfinite(near):
         raise UsageError(f"--near {near:g} is not a number that a score can be near.")
-    uris = source or run.input_uris
-    shards = source_shards(uris, run.receipts, run.output_uri, run.spec) if uris else {}
-    return rows_near(run, run.column(column), near=near, count=count, source=shards)
+    return rows_near(run, run.column(column), near=near, count=count, source=run.shards_of_input(source))
 
 
 def rows_near(
@@ -298,16 +306,14 @@ def read_texts(uri: str, rows: Collection[int], spec: RunSpec, scoring: Scoring)
     """Read each row's URL (None if it has none) and its text as it was scored, by row number."""
     there_are = {name for name, _ in spec.columns}
     names = dict.fromkeys((*scoring.text_columns, scoring.text_pair_column, _URL))
-    found = read_rows(uri, rows, spec, [name for name in names if name in there_are])
+    found = read_rows(uri, rows, spec, [name for name in names if name in there_are], bad={})
     urls = found[_URL].to_pylist() if _URL in found.column_names else [None] * len(found)
     texts = whole_texts(found, scoring)
     shown = ((None if url is None else str(url), text) for url, text in zip(urls, texts, strict=True))
     return dict(zip(sorted(rows), shown, strict=True))
 
 
-def read_rows(
-    uri: str, rows: Collection[int], spec: RunSpec, columns: Sequence[str], *, bad: BadRows = _IGNORED
-) -> pa.Table:
+def read_rows(uri: str, rows: Collection[int], spec: RunSpec, columns: Sequence[str], *, bad: BadRows) -> pa.Table:
     """Read columns of these rows of a file, in ascending order. For Parquet, reads only the row groups near them.
 
     Adds all bad rows that it reads to `bad`, including some that are not in `rows`.
