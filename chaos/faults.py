@@ -63,7 +63,6 @@ _MACHINE_DECK = {
 }
 _REDIS_DECK = {Kind.REDIS: 5, Kind.POWER: 2, Kind.FREEZE_REDIS: 1}
 _FINALIZER_DECK = {Kind.FINALIZER: 1}
-_PRODUCER_DECK = {Kind.PRODUCER: 1}
 _LOCAL_DECK = {Kind.LOCAL: 1}
 _FILES_DECK = {Kind.STAGED: 1, Kind.INPUT: 1}
 _WORKER_PAUSE_SECONDS = 1.6  # at most, from the first claim to the fault, so that any part of a shard may be hit

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.identity import are_of_other_bytes
-from shardsift.fleet.inputs.input_file import IgnoredBadRows
 from shardsift.fleet.inputs.open_input import open_shard
 from shardsift.fleet.run.output_columns import output_fields, row_fields
 from shardsift.fleet.run.receipt import Receipt
@@ -115,7 +114,7 @@ class RankedRun:
         rows, batches = 0, []
         opened = open_shard(shard.uri, spec, first_row=receipt.first_row)
         with opened as file, translated(f"Reading {shard.uri}"):
-            for batch in file.batches(names, bad=IgnoredBadRows(), use_threads=False):
+            for batch in file.batches(names, bad={}, use_threads=False):
                 batches.append(batch.select(names))
                 rows += len(batch)
                 if rows >= receipt.rows_in:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.inputs.folder_columns import renamed
 from shardsift.fleet.inputs.identity import are_of_other_bytes
-from shardsift.fleet.inputs.input_file import IgnoredBadRows, InputFile
+from shardsift.fleet.inputs.input_file import InputFile
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.filter import Filter, filter_of_thread
 from shardsift.fleet.run.output_columns import kept_schema, row_fields
@@ -95,7 +95,7 @@ def _expected(source: InputFile, rows: ScoredRows, shard: str, spec: RunSpec) ->
     schema = kept_schema(source.schema, spec)
     names = [*source.schema.names, *spec.output_columns]
     keep: Filter | None = None
-    batches = source.batches(bad=IgnoredBadRows(), most_rows=_BATCH_ROWS, use_threads=False)
+    batches = source.batches(bad={}, most_rows=_BATCH_ROWS, use_threads=False)
     stream = _RowStream((pa.Table.from_batches([batch]) for batch in batches), source.schema)
     for (first, end), digests in rows.text_digests.items():
         table = stream.take(end - first)

@@ -87,8 +87,7 @@ def _check_columns(schema: pa.Schema, shard: Shard, spec: RunSpec) -> None:
     if repeated := repeated_column(schema):
         raise ShardError(f'Shard {shard.name} has several columns "{repeated}". Rename all but one.')
     here = dict(describe_columns(schema))
-    # Earlier releases described types with "not null".
-    expected = {name: _stored_as(kind.replace(" not null", "")) for name, kind in spec.columns}
+    expected = {name: _stored_as(kind) for name, kind in spec.columns}
     if here == expected:
         return
     missing = [f'no "{name}"' for name in expected if name not in here]

@@ -12,7 +12,6 @@ import pyarrow as pa
 from rich.table import Table
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.inputs.input_file import IgnoredBadRows
 from shardsift.fleet.inputs.open_input import list_files, open_input
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.tuned import Tuned, store_tuned
@@ -130,7 +129,7 @@ def _parts(uri: str, options: TextOptions) -> Iterator[TrialTexts]:
             columns = text_columns(options, file.schema, file_uri, called=file_uri)
             read = tuple(dict.fromkeys((*columns, *([] if pair is None else [pair]))))
             with translated(f"Reading {file_uri}"):
-                for batch in file.batches(read, bad=IgnoredBadRows(), most_rows=_STEP_ROWS, use_threads=False):
+                for batch in file.batches(read, bad={}, most_rows=_STEP_ROWS, use_threads=False):
                     rows = pa.Table.from_batches([batch])
                     yield _scored(row_texts(rows, columns, template=template, pair_column=pair))
 

@@ -46,13 +46,6 @@ class NotedRows(BadRows):
                 del found[row]
 
 
-class IgnoredBadRows(BadRows):
-    """Bad rows that are not noted. For a reader that only needs their values to be null."""
-
-    def __setitem__(self, row: int, bad: BadRow) -> None:
-        pass
-
-
 def note_bad_rows(
     found: BadRows, bad: BadRows | None, *, first_row: int, uri: str, left_out: LeftOut | None = None
 ) -> None:

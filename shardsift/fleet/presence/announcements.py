@@ -5,7 +5,7 @@ Redis deletes the record of a process that is silent for ALIVE_SECONDS, so no cl
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import redis
 from pydantic import TypeAdapter, ValidationError
@@ -18,12 +18,18 @@ ANNOUNCE_SECONDS = 5.0
 ALIVE_SECONDS = 3 * ANNOUNCE_SECONDS
 
 
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
+@dataclass(frozen=True, kw_only=True)
+class _State:
+    """The record of a process. With `only_run`, set by `producer run`, the process serves no other run."""
+
+    name: str
+    only_run: str | None = None
+
+    def serves(self, run_id: str) -> bool:
+        return self.only_run in (None, run_id)
 
 
-State = TypeVar("State", bound=_Named)
+State = TypeVar("State", bound=_State)
 
 
 class Announcements(Generic[State]):
@@ -68,17 +74,6 @@ class Announcements(Generic[State]):
 # What each worker announces about itself, for `producer status` and for supervisors.
 
 Activity = Literal["loading", "ready", "busy", "stopping"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _State:
-    """The record of a process. With `only_run`, set by `producer run`, the process serves no other run."""
-
-    name: str
-    only_run: str | None = None
-
-    def serves(self, run_id: str) -> bool:
-        return self.only_run in (None, run_id)
 
 
 @dataclass(frozen=True, kw_only=True)
