@@ -1,7 +1,6 @@
-"""The ledger benchmarks run to their end on a few shards: one writes its measurements, one simulates the end of a run."""
+"""The ledger benchmark runs to its end on a few shards, and writes its measurements."""
 
 import json
-import random
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,6 @@ from benchmarks.ledger.report import Report
 from benchmarks.ledger.scale import measure_size
 from benchmarks.ledger.simulate import Call
 from benchmarks.results import provenance_of
-from benchmarks.tail import Fleet
-from shardsift.fleet.ledger import Ledger
-from shardsift.fleet.process.settings import Settings
-from support.ledger_machine import ClockedRedis
 
 SHARDS = 200
 
@@ -30,18 +25,3 @@ def test_all_shards_are_done_and_the_results_have_every_call(tmp_path: Path) -> 
     assert sum(phase.shards for phase in measured.phases) == SHARDS
     assert json.loads(as_json.read_text())["measured"]["plan"]["shards"] == SHARDS
     assert all(f"| {call} |" in as_markdown.read_text() for call in Call)
-
-
-def test_with_parts_of_files_a_fleet_of_two_speeds_ends_almost_as_soon_as_its_speed_says(redis_url: str) -> None:
-    with ClockedRedis.from_url(redis_url, decode_responses=True) as client:
-        ledger = Ledger(client, Settings())
-
-        whole, parts = (
-            Fleet(
-                ledger=ledger, rows_per_task=rows, shards=10, workers=4, preempted=0.2, chance=random.Random(0)
-            ).makespan()
-            for rows in (845_000, 50_000)
-        )
-
-    assert whole > 1.15
-    assert 1.0 <= parts < 1.03
