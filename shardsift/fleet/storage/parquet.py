@@ -40,7 +40,7 @@ class ParquetFileWriter:
         self._pending: list[pa.Table] = []
         self._pending_bytes = self._pending_rows = 0
         with translated(f"Writing {file.name}"):
-            self._file = _HashedFile(file)
+            self._file = pa.OSFile(str(file), "wb")
             self._writer = pq.ParquetWriter(
                 self._file, schema, compression="zstd", use_content_defined_chunking=True, write_page_index=True
             )
@@ -65,7 +65,9 @@ class ParquetFileWriter:
             self._writer.add_key_value_metadata(metadata)
             self._writer.close()
             self._file.close()
-        return WrittenFile(path=self._path, size_bytes=self._file.size_bytes, sha256=self._file.sha256.hexdigest())
+            with self._path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return WrittenFile(path=self._path, size_bytes=self._path.stat().st_size, sha256=digest)
 
     def _flush(self) -> None:
         rows = pa.concat_tables(self._pending).combine_chunks() if self._pending else None
@@ -73,28 +75,6 @@ class ParquetFileWriter:
         if rows is not None and len(rows):
             with translated(f"Writing {self._path.name}"):
                 self._writer.write_table(rows, row_group_size=len(rows))
-
-
-class _HashedFile:
-    """A file for Arrow that computes its sha256 while it is written."""
-
-    closed = False
-
-    def __init__(self, path: Path) -> None:
-        self.size_bytes = 0
-        self.sha256 = hashlib.sha256()
-        self._file = pa.OSFile(str(path), "wb")
-
-    def write(self, content: bytes) -> None:
-        self._file.write(content)
-        self.sha256.update(content)
-        self.size_bytes += len(content)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class RowGroups:
