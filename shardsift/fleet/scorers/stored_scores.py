@@ -3,6 +3,7 @@
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.run.model import Model
 from shardsift.fleet.scorers.kinds import STORED_SCORES, ScorerKind
+from shardsift.fleet.storage.manifest import scores_revision
 from shardsift.fleet.storage.open_output import Published, manifest_at, published_at
 from shardsift.fleet.storage.output import MANIFEST_PATH
 
@@ -18,7 +19,7 @@ def resolve_stored(name: str, revision: str | None) -> Model:
 
 def model_of(published: Published) -> Model:
     labels = tuple(label for scoring in published.spec.scorings for label in scoring.labels)
-    return Model(name=published.uri, revision=published.scores_revision, labels=labels, scorer=STORED_SCORES)
+    return Model(name=published.uri, revision=scores_revision(published.receipts), labels=labels, scorer=STORED_SCORES)
 
 
 def published_run(uri: str, revision: str | None = None) -> Published:
@@ -35,7 +36,7 @@ def published_run(uri: str, revision: str | None = None) -> Published:
             f"The {MANIFEST_PATH} at {uri} is damaged, or another release of shardsift wrote it. "
             "The command that made the run repairs it."
         )
-    if revision not in (None, published.scores_revision):
+    if revision not in (None, scores_revision(published.receipts)):
         raise UsageError(
             f"What is published at {uri} has changed since this run was enqueued: repeat the `producer refilter`."
         )

@@ -66,19 +66,10 @@ class Manifest:
     command: str | None = None  # that makes the same rows again, without local paths
     evidence: str | None = None  # that tells how good the filter is, as JSON
 
-    @property
-    def digest(self) -> str:
-        """A digest of the path and sha256 of every file."""
-        return files_digest(self.receipts)
-
-    @property
-    def scores_revision(self) -> str:
-        return scores_revision(self.receipts)
-
     def gives_way_to(self, spec: RunSpec) -> bool:
         """Return whether a run may replace this one in its output: it filters this run's stored scores again."""
         found = {one.scores_from.revision for one in spec.scorings if one.scores_from}
-        return spec.is_in_place and found == {self.scores_revision}
+        return spec.is_in_place and found == {scores_revision(self.receipts)}
 
     def to_parquet(self) -> bytes:
         """Write a Parquet file with a row per receipt. The file's metadata has all other fields, and the digest."""
@@ -169,7 +160,7 @@ def findings(
         yield Finding(path=MANIFEST_PATH, problem=Problem.UNREADABLE)
     elif manifest.run_id != run_id:
         yield Finding(path=MANIFEST_PATH, problem=Problem.FOREIGN, detail=f"it is of the run {manifest.run_id}")
-    elif manifest.digest != files_digest(receipts):
+    elif files_digest(manifest.receipts) != files_digest(receipts):
         yield Finding(path=MANIFEST_PATH, problem=Problem.SHA256, detail="it lists other files than those of the run")
     if card is None:
         yield Finding(path=CARD_PATH, problem=Problem.MISSING)
