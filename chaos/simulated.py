@@ -24,7 +24,7 @@ from stand_in import StandInScorer
 from shardsift.fleet.errors import ShardsiftError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import read_settings
-from shardsift.producer.finalizer import Publisher, Sweeper
+from shardsift.producer.finalizer import Publisher, sweep
 from shardsift.worker.app import app as worker_app
 from shardsift.worker.service import ipc
 from shardsift.worker.service.child import ScoringChild
@@ -87,7 +87,7 @@ class SimulatedFleet:
     def _sweep(self) -> None:
         """Sweep with a new sweeper each time. A sweeper's state only saves queries, so losing it must change nothing."""
         while not self._stopping.wait(self._settings.sweep_seconds):
-            self._survive(lambda: Sweeper(worker_app, self._ledger, self._settings).sweep())
+            self._survive(lambda: sweep(worker_app, self._ledger, self._settings))
 
     def _consume(self, app: Celery, queue: str, act: Callable[[Fields], object]) -> None:
         while not self._stopping.wait(_PAUSE_SECONDS):

@@ -46,25 +46,24 @@ logger = logging.getLogger(__name__)
 
 def run_finalizer(settings: Settings) -> None:
     """Run until stopped. Raises UsageError if no Redis answers, or if the Redis user lacks rights."""
-    only_run = settings.only_run
     ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
     if settings.scratch_dir:
         tempfile.tempdir = str(settings.scratch_dir)
     remove_abandoned(settings.scratch_dir)
-    if settings.metrics_port and not only_run:
+    if settings.metrics_port and not settings.only_run:
         serve_metrics(ledger, address=settings.metrics_address, port=settings.metrics_port)
-    Finalizer(ledger, settings, only_run=only_run).run()
+    Finalizer(ledger, settings).run()
 
 
 class Finalizer:
     """Sweeps and publishes in two threads, so that lost shards are sent again even during a long publication."""
 
-    def __init__(self, ledger: Ledger, settings: Settings, *, only_run: str | None = None) -> None:
+    def __init__(self, ledger: Ledger, settings: Settings) -> None:
         self._ledger = ledger
-        self._state = FinalizerState(name=f"{socket.gethostname()}/{os.getpid()}", only_run=only_run)
-        self._sweeper = Sweeper(make_app("finalizer", settings), ledger, settings, only_run=only_run)
-        self._publisher = Publisher(ledger, settings, only_run=only_run)
-        self._sweep_seconds = settings.sweep_seconds
+        self._settings = settings
+        self._state = FinalizerState(name=f"{socket.gethostname()}/{os.getpid()}", only_run=settings.only_run)
+        self._app = make_app("finalizer", settings)
+        self._publisher = Publisher(ledger, settings)
         self._stopped = threading.Event()
         self._announcer = threading.Thread(target=self._announce, name="announcer", daemon=True)
 
@@ -96,11 +95,11 @@ class Finalizer:
 
     def _sweep(self) -> None:
         while not self._stopped.is_set():
-            self._survive(self._sweeper.sweep)
-            self._stopped.wait(self._sweep_seconds)
+            self._survive(lambda: sweep(self._app, self._ledger, self._settings))
+            self._stopped.wait(self._settings.sweep_seconds)
 
     def _publish(self) -> None:
-        seconds = min(self._sweep_seconds, _MOST_WAIT_SECONDS)
+        seconds = min(self._settings.sweep_seconds, _MOST_WAIT_SECONDS)
         while not self._stopped.is_set():
             self._survive(self._publisher.publish_ready)
             self._survive(lambda: self._ledger.wait_for_finished_run(seconds))
@@ -128,44 +127,40 @@ class Finalizer:
 # Repair what a crash has left unfinished.
 
 
-class Sweeper:
-    """Sends a message for each shard whose lease expired, whose back-off is over or whose message was lost."""
+def sweep(app: Celery, ledger: Ledger, settings: Settings) -> None:
+    """Send a message for each shard whose lease expired, whose back-off is over or whose message was lost.
 
-    def __init__(self, app: Celery, ledger: Ledger, settings: Settings, *, only_run: str | None = None) -> None:
-        self._app = app
-        self._ledger = ledger
-        self._settings = settings
-        self._only_run = only_run
+    Raises errors of Redis. Any other error is logged, and the next run is checked.
+    """
 
-    def sweep(self) -> None:
-        """Check all runs once. Raises errors of Redis. Any other error is logged, and the next run is checked."""
-        _for_each_run(self._ledger, self._only_run, self._sweep_run)
-
-    def _sweep_run(self, run_id: str) -> None:
-        if self._ledger.is_cancelled(run_id):
+    def sweep_run(run_id: str) -> None:
+        if ledger.is_cancelled(run_id):
             return
-        self._pause_if_too_expensive(run_id)
-        queue_lost_shards(self._ledger, run_id, resend_seconds=self._settings.resend_seconds)
-        if sent := send_due_shards(self._app, self._ledger, run_id):
+        _pause_if_too_expensive(ledger, run_id)
+        queue_lost_shards(ledger, run_id, resend_seconds=settings.resend_seconds)
+        if sent := send_due_shards(app, ledger, run_id):
             logger.info("Run %s: sent what was due: %s", run_id, counted(sent, "shard"), extra={"run_id": run_id})
 
-    def _pause_if_too_expensive(self, run_id: str) -> None:
-        steering = self._ledger.steering(run_id)
-        if steering.max_cost is None:
-            return
-        counts = self._ledger.counts(run_id)
-        why = steering.why_too_expensive(counts.worker_seconds)
-        if why and counts.open and self._ledger.pause_reason(run_id) is None:
-            self._ledger.pause(run_id, reason=why)
-            logger.warning("Run %s is paused: %s", run_id, why, extra={"run_id": run_id})
+    _for_each_run(ledger, settings, sweep_run)
 
 
-def _for_each_run(ledger: Ledger, only_run: str | None, action: Callable[[str], None]) -> None:
+def _pause_if_too_expensive(ledger: Ledger, run_id: str) -> None:
+    steering = ledger.steering(run_id)
+    if steering.max_cost is None:
+        return
+    counts = ledger.counts(run_id)
+    why = steering.why_too_expensive(counts.worker_seconds)
+    if why and counts.open and ledger.pause_reason(run_id) is None:
+        ledger.pause(run_id, reason=why)
+        logger.warning("Run %s is paused: %s", run_id, why, extra={"run_id": run_id})
+
+
+def _for_each_run(ledger: Ledger, settings: Settings, action: Callable[[str], None]) -> None:
     """Call `action` for each run, oldest first, so that older runs fill a limited queue first.
 
     Raises errors of Redis, except those about one key. Logs all others.
     """
-    for run_id in [only_run] if only_run else ledger.run_ids()[::-1]:
+    for run_id in [settings.only_run] if settings.only_run else ledger.run_ids()[::-1]:
         try:
             action(run_id)
         except redis.RedisError as error:
@@ -186,16 +181,15 @@ _SWEEPS_APART = 4  # sweeps until a failed publication is tried again
 class Publisher:
     """Publishes runs that are ready. `at_work` is held while a run is published or saved."""
 
-    def __init__(self, ledger: Ledger, settings: Settings, *, only_run: str | None = None) -> None:
+    def __init__(self, ledger: Ledger, settings: Settings) -> None:
         self.at_work = threading.Lock()
         self._ledger = ledger
         self._settings = settings
-        self._only_run = only_run
         self._waves = WaveWatch(settings)
 
     def publish_ready(self) -> None:
         """Check all runs once. Raises errors of Redis. Records any other error, and checks the next run."""
-        _for_each_run(self._ledger, self._only_run, self._check)
+        _for_each_run(self._ledger, self._settings, self._check)
 
     def _check(self, run_id: str) -> None:
         if not self._ledger.may_publish(run_id):

@@ -1,5 +1,8 @@
 """The sweep sends lost messages again."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 from celery import Celery
 
@@ -9,27 +12,29 @@ from shardsift.fleet.ledger.base import Keys
 from shardsift.fleet.ledger.records import Steering
 from shardsift.fleet.process.broker import queue_length
 from shardsift.fleet.process.settings import Settings
-from shardsift.producer.finalizer import Sweeper
+from shardsift.producer.finalizer import sweep
 from shardsift.producer.planning.steering import resume_run
 from shardsift.producer.status import run_status
 from shardsift.producer.status.advice import what_next
 from support.finalizer_runs import A, FinalizerRun
 from support.records import a_spec
 
+Sweep = Callable[[], None]
+
 
 class TestSweeping:
     @pytest.fixture
-    def sweeper(self, app: Celery, ledger: Ledger, settings: Settings) -> Sweeper:
-        return Sweeper(app, ledger, settings)
+    def sweep_all(self, app: Celery, ledger: Ledger, settings: Settings) -> Sweep:
+        return partial(sweep, app, ledger, settings)
 
-    def test_a_run_is_paused_when_it_has_cost_what_it_may(self, run: FinalizerRun, sweeper: Sweeper) -> None:
+    def test_a_run_is_paused_when_it_has_cost_what_it_may(self, run: FinalizerRun, sweep_all: Sweep) -> None:
         run.ledger.steer(run.run_id, Steering(max_cost=50, price_per_gpu_hour=2))
         run.ledger.redis.hset(Keys(run.run_id).run, "worker_ms", 24 * 3_600_000)
-        sweeper.sweep()
+        sweep_all()
         cheap = run.ledger.pause_reason(run.run_id)
         run.ledger.redis.hset(Keys(run.run_id).run, "worker_ms", 25 * 3_600_000 + 36_000)
 
-        sweeper.sweep()
+        sweep_all()
 
         status = run_status(run.ledger, run.run_id)
         assert (cheap, status.word, status.cost and status.cost.so_far) == (None, "paused", 50.02)
@@ -40,19 +45,19 @@ class TestSweeping:
         with pytest.raises(UsageError, match="stays paused: it has cost 50.02, and --max-cost is 50"):
             resume_run(run.ledger, run.run_id)
         assert resume_run(run.ledger, run.run_id, max_cost=101)
-        sweeper.sweep()
+        sweep_all()
         assert run.ledger.pause_reason(run.run_id) is None
 
-    def test_a_sweeper_of_one_run_leaves_others_alone(self, app: Celery, run: FinalizerRun, settings: Settings) -> None:
+    def test_a_sweep_of_one_run_leaves_others_alone(self, app: Celery, run: FinalizerRun, settings: Settings) -> None:
         other = a_spec(output_uri="memory://other", dtype="float16")
         run.ledger.create_run(other, [A], now=2.0)
 
-        Sweeper(app, run.ledger, settings, only_run=other.run_id).sweep()
+        sweep(app, run.ledger, settings.model_copy(update={"only_run": other.run_id}))
 
         assert (queue_length(run.ledger.redis, run.spec.queue), queue_length(run.ledger.redis, other.queue)) == (0, 1)
 
     def test_a_run_that_cannot_be_read_or_sent_stops_no_other(
-        self, run: FinalizerRun, sweeper: Sweeper, caplog: pytest.LogCaptureFixture
+        self, run: FinalizerRun, sweep_all: Sweep, caplog: pytest.LogCaptureFixture
     ) -> None:
         other, newer = a_spec(output_uri="memory://other", dtype="float16"), a_spec(output_uri="memory://newer")
         for spec in (other, newer):
@@ -60,7 +65,7 @@ class TestSweeping:
         run.ledger.redis.set(other.queue, "x")
         run.ledger.redis.hset(f"shardsift:run:{newer.run_id}", "spec", '{"of": "another release"}')
 
-        sweeper.sweep()
+        sweep_all()
 
         assert queue_length(run.ledger.redis, run.spec.queue) == 3
         assert f"Run {other.run_id}: Redis refuses this (WRONGTYPE" in caplog.text

@@ -56,8 +56,8 @@ class TestWaves:
         elif state == "cancelled":
             half.ledger.cancel(half.run_id)
 
-        settings = Settings(redis_url=half.redis_url, wave_shards=2)
-        Publisher(half.ledger, settings, only_run=half.run_id).publish_ready()
+        settings = Settings(redis_url=half.redis_url, wave_shards=2, only_run=half.run_id)
+        Publisher(half.ledger, settings).publish_ready()
 
         assert [data_of(wave) for wave in half.waves()] == [half.content.keys()]
 
