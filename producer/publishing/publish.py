@@ -33,7 +33,7 @@ from shardsift.producer.publishing.merge import DATA, SCORES, merge_shards
 from shardsift.producer.scores.distribution import score_picture
 from shardsift.producer.status import Checked, RunStatus
 
-MOST_TRIES = 5  # each conflict means that another process committed; after this many, a later sweep tries again
+_MOST_TRIES = 5  # each conflict means that another process committed; after this many, a later sweep tries again
 _NAMED_REASONS = 5
 logger = logging.getLogger(__name__)
 
@@ -246,7 +246,7 @@ def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequ
 def _published(output: Output, manifest: Manifest, *, hashes: bool, is_current: Callable[[], bool]) -> str:
     """Make all files of the run visible. Returns the commit that readers see."""
     spec, receipts = manifest.spec, manifest.receipts
-    for _ in range(MOST_TRIES):
+    for _ in range(_MOST_TRIES):
         # Read first: if another process commits after this, our commit is refused instead of repeating its files.
         head = output.head()
         findings = output.inspect(receipts, hashes=hashes)

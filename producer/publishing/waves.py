@@ -8,14 +8,13 @@ import logging
 import time
 from collections.abc import Sequence
 
-from shardsift.fleet.errors import OutputDamaged, PublishConflict
+from shardsift.fleet.errors import OutputDamaged
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.receipt import Receipt, Receipts
 from shardsift.fleet.storage.open_output import open_output
-from shardsift.fleet.storage.output import Output
-from shardsift.producer.publishing.publish import MOST_TRIES, send_back
+from shardsift.producer.publishing.publish import send_back
 
 _CHECKS_PER_WAVE = 4  # so a shard waits at most a quarter longer than `wave_seconds`
 _LEAST_SECONDS = 60.0  # between two checks: the Hub allows about 128 commits an hour
@@ -57,7 +56,7 @@ def save_due_waves(ledger: Ledger, run_id: str, settings: Settings) -> int:
     """Save the finished shards of a run if a wave is due. Returns how many were saved. May run twice.
 
     Shards whose files the output has already dropped are queued again. Raises TransientError or ShardError from the
-    output, and PublishConflict if other finalizers keep saving.
+    output, such as PublishConflict if another finalizer saved at the same moment.
     """
     spec = ledger.spec(run_id)
     now, receipts = time.time(), Receipts(ledger.receipts(run_id))
@@ -67,21 +66,11 @@ def save_due_waves(ledger: Ledger, run_id: str, settings: Settings) -> int:
     unsaved = output.unsaved(receipts)
     if not is_due(unsaved, settings, now=now):
         return 0
-    if dropped := _save(output, unsaved):
-        send_back(ledger, run_id, OutputDamaged(dropped), receipts)
-    saved = counted(len(unsaved) - len(dropped), "shard")
-    logger.info("Run %s: saved %s until it is published", run_id, saved, extra={"run_id": run_id})
-    return len(unsaved) - len(dropped)
-
-
-def _save(output: Output, wave: Sequence[Receipt]) -> dict[str, str]:
-    """Save a wave. Returns the lost shards, each with the reason; all others are saved."""
-    for _ in range(MOST_TRIES):
-        try:
-            output.save(wave)
-            return {}
-        except OutputDamaged as damage:
-            return damage.damaged
-        except PublishConflict as conflict:
-            logger.info("%s Looking again.", conflict)
-    raise PublishConflict("Other finalizers keep saving shards of the same run; a later sweep tries again.")
+    saved = len(unsaved)
+    try:
+        output.save(unsaved)
+    except OutputDamaged as damage:  # all others are saved
+        send_back(ledger, run_id, damage, receipts)
+        saved -= len(damage.damaged)
+    logger.info("Run %s: saved %s until it is published", run_id, counted(saved, "shard"), extra={"run_id": run_id})
+    return saved
