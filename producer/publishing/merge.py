@@ -7,19 +7,15 @@ scores files.
 Readers take a year, a language or a split from a path, so shards share a file only if their names agree in these.
 """
 
-import hashlib
 import logging
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, chain, groupby
-from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from shardsift.fleet.errors import OutputDamaged, ShardError
 from shardsift.fleet.ledger import Ledger
@@ -29,6 +25,7 @@ from shardsift.fleet.run.receipt import OutputFile, Receipt, Receipts, RowsOfFil
 from shardsift.fleet.run.spec import MOST_SHARDS_OF_FILE, RunSpec, data_path_of, merge_group, scores_path_of
 from shardsift.fleet.run.text import as_metadata, digests_in
 from shardsift.fleet.storage.errors import translated
+from shardsift.fleet.storage.open_output import sound_copy
 from shardsift.fleet.storage.output import Output, output_files
 from shardsift.fleet.storage.parquet import ParquetFileWriter, RowGroups
 from shardsift.fleet.storage.scratch import scratch_folder
@@ -169,7 +166,7 @@ def _merged(output: Output, group: Sequence[Receipt], kind: FileKind, *, is_alik
     """
     path = kind.path_of(group[0].shard)
     with scratch_folder(None) as folder, translated(f"Merging shards into {path}"):
-        stored = _stored(output, group, kind, folder / "stored.parquet")
+        stored = _stored(output, group, kind)
         first = next(stored)
         metadata = first[0].file.schema_arrow.metadata
         schema = _as_written(first[0].file.schema_arrow, metadata if is_alike else None)
@@ -203,27 +200,15 @@ def _as_written(schema: pa.Schema, metadata: Mapping[bytes, bytes] | None) -> pa
     return pa.schema([field.with_type(plain_type(field.type)) for field in schema], metadata=metadata)
 
 
-def _stored(
-    output: Output, group: Sequence[Receipt], kind: FileKind, copy: Path
-) -> Iterator[tuple[RowGroups, Receipt]]:
+def _stored(output: Output, group: Sequence[Receipt], kind: FileKind) -> Iterator[tuple[RowGroups, Receipt]]:
     for stored, found in groupby(group, key=lambda receipt: kind.part_of(receipt).file):
         shards = [*found]
-        if problem := _problem_of_copy(output, stored, copy):
-            raise OutputDamaged(dict.fromkeys((receipt.shard for receipt in shards), problem))
-        with pq.ParquetFile(copy) as file:
-            groups = RowGroups(file)
+        try:
+            copy = sound_copy(output.uri, shards[0].run_id, stored)
+        except ShardError as error:
+            if error.of_machine:  # the file itself may be sound
+                raise
+            raise OutputDamaged(dict.fromkeys((receipt.shard for receipt in shards), str(error))) from error
+        with copy:
+            groups = RowGroups(copy)
             yield from ((groups, receipt) for receipt in shards)
-
-
-def _problem_of_copy(output: Output, stored: OutputFile, copy: Path) -> str | None:
-    """Copy a stored file. Returns what is wrong with it, or None. Raises errors of this machine."""
-    try:
-        with output.open_file(stored) as content, copy.open("wb") as file:
-            shutil.copyfileobj(content, file)
-    except ShardError as error:
-        if error.of_machine:  # the file itself may be sound
-            raise
-        return str(error)
-    with copy.open("rb") as file:
-        is_right = hashlib.file_digest(file, "sha256").hexdigest() == stored.sha256
-    return None if is_right else f"{stored.path} has changed since it was written (its sha256 differs)"

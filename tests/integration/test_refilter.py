@@ -200,7 +200,7 @@ class TestAShardWhoseScoresCannotBeRead:
 
         for choice in ({"min_score": 1.0}, {"keep_top": "30%"}):
             with pytest.raises(
-                ShardError, match=r"000_00001\.parquet is not the file that its manifest lists\. Repair it"
+                ShardError, match=r"000_00001\.parquet has changed since it was written .* --verify, repairs it"
             ):
                 runs.refilter(earlier, **choice)
 

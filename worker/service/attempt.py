@@ -15,7 +15,6 @@ from shardsift.fleet.process.redis_away import as_ours, redis_may_be_away, wait_
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.storage.open_output import open_output
-from shardsift.fleet.storage.output import Output
 from shardsift.worker.scoring import DeviceFault
 from shardsift.worker.service.checkpoint_store import open_checkpoint
 from shardsift.worker.service.child import ScoringChild
@@ -90,7 +89,7 @@ class Attempt:
                 receipt = score_shard(
                     claim, scorers, lease, checkpoint, output, worker=self.worker, scratch_dir=scratch
                 )
-            self._record(receipt, output, lease)
+            self._record(receipt, lease)
         if claim.spilled:
             output.drop_checkpoints(claim.shard.name)
         return receipt
@@ -108,19 +107,12 @@ class Attempt:
             self._top_up()
         self.may_begin_next.set()
 
-    def _record(self, receipt: Receipt, output: Output, lease: Lease) -> None:
-        ledger, claim = self.child.ledger, self.claim
-
+    def _record(self, receipt: Receipt, lease: Lease) -> None:
         def complete() -> None:
             lease.on_progress()  # so that the watchdog does not end the process while Redis is down
-            ledger.complete(claim, receipt)
+            self.child.ledger.complete(self.claim, receipt)
 
-        try:
-            wait_for_redis(complete, self.child.stopping)
-        except LeaseLost:
-            if ledger.is_done(claim):  # otherwise this may be the only receipt, which `enqueue` must find
-                output.discard(receipt)
-            raise
+        wait_for_redis(complete, self.child.stopping)
 
     def _logged(self, receipt: Receipt) -> str:
         line = f"{counted(receipt.rows_in, 'row')} in, {receipt.rows_kept:,} kept, {receipt.rows_errored:,} errored"

@@ -104,9 +104,6 @@ class Attempts(LedgerBase):
                 self.redis.lpush(FINISHED, claim.run_id)
         return int(still_open)
 
-    def is_done(self, claim: Claim) -> bool:
-        return bool(self.redis.hexists(Keys(claim.run_id).receipts, claim.shard.name))
-
     def release(self, claim: Claim) -> None:
         """Give a shard back after a stop. The attempt does not count."""
         self._end_attempt(claim, Outcome.STOPPED)

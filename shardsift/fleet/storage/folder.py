@@ -8,7 +8,6 @@
 <output>/{data,scores}/…  README.md  scores.png  manifest.parquet     published; the manifest comes last
 """
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -42,7 +41,6 @@ from shardsift.fleet.storage.output import (
 )
 
 WORKPLACE = ".shardsift"
-logger = logging.getLogger(__name__)
 
 
 class FolderOutput(Output):
@@ -96,15 +94,6 @@ class FolderOutput(Output):
     def store_receipt(self, receipt: Receipt) -> None:
         with translated(f"Storing the receipt of {receipt.shard} in {self.uri}"):
             self._write(self._receipt_path(receipt), receipt.to_json())
-
-    def discard(self, receipt: Receipt) -> None:
-        staged = [file.staged_path for file in output_files(receipt) if self._is_staged(file)]
-        try:
-            with translated(f"Removing an attempt at {receipt.shard} from {self.uri}"):
-                for path in (self._receipt_path(receipt), *staged):
-                    self._files.remove(path)
-        except (ShardError, TransientError) as error:
-            logger.warning("%s Publishing the run removes it.", error)
 
     def accepted(self) -> dict[str, AcceptedFiles]:
         with translated(f"Looking at {self.uri}"):

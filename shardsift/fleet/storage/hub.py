@@ -47,8 +47,7 @@ SHARDS_A_COMMIT = 5_000  # with two files each; the client's documentation gives
 class HubOutput(Output):
     """A dataset repository. Staged files are blobs that no commit refers to: readers do not see them.
 
-    Until they are committed, the Hub may drop them, and their receipts are only in the ledger and in `state`. `discard`
-    does nothing, because the Hub drops the blobs of a discarded attempt.
+    Until they are committed, the Hub may drop them, and their receipts are only in the ledger and in `state`.
     """
 
     def __init__(self, uri: str, run_id: str, state: FolderOutput | None = None) -> None:

@@ -70,8 +70,8 @@ def sound_copy(uri: str, run_id: str, file: OutputFile, *, scratch_dir: Path | N
             if hashlib.file_digest(copy, "sha256").hexdigest() == file.sha256:
                 return pq.ParquetFile(copy.name)
     raise ShardError(
-        f"{uri}/{file.path} is not the file that its manifest lists. Repair it with the command that made that run, and "
-        "--verify."
+        f"{uri}/{file.path} has changed since it was written (its sha256 differs). The command that made its run, with "
+        "--verify, repairs it."
     )
 
 

@@ -81,6 +81,8 @@ class Output(Protocol):
     do not vanish.
     """
 
+    uri: str
+
     # --- for workers ------------------------------------------------------------------------------------------------
 
     def stage(self, file: Path, path: str, *, attempt: str) -> str:
@@ -92,14 +94,6 @@ class Output(Protocol):
 
     def store_receipt(self, receipt: Receipt) -> None:
         """Store the receipt of an attempt beside its staged files, if this kind of output can."""
-        return
-
-    def discard(self, receipt: Receipt) -> None:
-        """Remove the staged files and the receipt of an attempt that lost its shard to another. Never raises.
-
-        Leaves published files and files of other attempts. Files that cannot be removed now are removed when the run is
-        published.
-        """
         return
 
     def store_checkpoint(self, shard: str, name: str, content: bytes) -> bool:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from shardsift.fleet.storage.folder import FolderOutput
 from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import output_files
 from support.output_runs import RUN, A, B, Place, without_the_hub
@@ -14,29 +13,6 @@ from support.records import a_receipt, a_shard, stage_file
 
 @without_the_hub
 class TestReceipts:
-    def test_an_attempt_that_lost_its_shard_removes_its_own_files_and_no_others(self, place: Place) -> None:
-        winner, other = place.stage(A, attempt="2-bb"), place.stage(B)
-        before = place.hidden()
-
-        loser = place.stage(A, attempt="1-aa")
-        one_of_both, _ = place.recovered()
-        place.output.discard(loser)
-        place.output.discard(loser)
-
-        assert one_of_both in (winner, loser)
-        assert place.hidden() == before
-        assert place.recovered() == [winner, other]
-
-    def test_an_attempt_whose_files_are_published_removes_none(self, place: Place) -> None:
-        receipt = place.stage(A)
-        place.publish(receipt)
-        before = place.files.visible()
-
-        place.output.discard(receipt)
-        place.output.discard(replace(receipt, data=replace(receipt.data, staged_path=receipt.data.path)))
-
-        assert place.files.visible() == before
-
     def test_a_receipt_whose_files_are_not_there_does_not_count(self, place: Place) -> None:
         whole, halved, cut = (place.stage(a_shard(name)) for name in ("a", "b", "c"))
         place.files.delete(halved.scores.staged_path)
@@ -79,14 +55,6 @@ class TestReceipts:
 
         assert place.recovered() == [receipt]
         assert "Skipped .shardsift/" in caplog.text
-
-
-def test_an_attempt_whose_output_cannot_be_written_removes_nothing(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-
-    FolderOutput(str(tmp_path / "file/out"), RUN).discard(a_receipt(RUN, A))
-
-    assert (tmp_path / "file").read_text() == "mine"
 
 
 @without_the_hub
