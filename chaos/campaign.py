@@ -53,12 +53,16 @@ def _undisturbed(place: Place, hub: HubServer) -> Digests:
             service.start()
             assert service.process.wait() == 0, service.log.read_text()
             run_id = service.log.read_text().splitlines()[-1].strip()
-            is_published = partial(fleet.ledger.publication, run_id)
+            is_published = partial(_is_published, fleet, run_id)
             wait_until(is_published, description=f"{run_id} is published", seconds=_UNDISTURBED_SECONDS)
             check_each_row_is_there_once(variant, output)
             digests[variant.name] = published_digests(str(output), "", hub)
     clean = next(variant for variant in place.variants if variant.min_score == place.poisoned.min_score)
     return digests | {place.poisoned.name: digests[clean.name]}
+
+
+def _is_published(fleet: ChaosFleet, run_id: str) -> bool:
+    return fleet.ledger.state(run_id).publication is not None
 
 
 def _storms(plan: CampaignPlan, place: Place) -> Iterator[StormPlan]:

@@ -44,7 +44,7 @@ def problems_of_what_is_left(
     fleet: ChaosFleet, outcome: Outcome, hub: HubServer, undisturbed: Digests, *, tick: Callable[[], None]
 ) -> list[Broken]:
     """Violations found before the fleet is stopped: late writers may have done harm after the publication."""
-    known = [run for run in outcome.runs if run.run_id and fleet.ledger.is_enqueued(run.run_id)]
+    known = [run for run in outcome.runs if run.run_id and fleet.ledger.state(run.run_id).complete]
     queues = {list_ for run in known for list_ in queue_lists(fleet.ledger.spec(run.run_id).queue)}
     deadline = time.time() + _CALM_SECONDS
     while any(fleet.ledger.redis.llen(queue) for queue in queues) and time.time() < deadline:

@@ -182,7 +182,7 @@ class _Arena:
         if rng.random() < _REWRITTEN and self._disk.may_be_rewritten:
             self._ledger.redis.bgrewriteaof()
         self._wait_for_share(run, rng.uniform(0, _LATEST_SHARE))
-        was_published = self._ledger.publication(run.run_id) is not None
+        was_published = self._ledger.state(run.run_id).publication is not None
         loss = self._disk.fail(rng, began_at=run.began_at)
         time.sleep(rng.uniform(0, _LONGEST_PAUSE_SECONDS))
         self._server.start()
@@ -220,7 +220,7 @@ class _Arena:
         def has_come() -> bool:
             self._disk.tick()
             done = self._ledger.counts(run.run_id).rows_scored >= share * _SHARDS * _ROWS
-            return done or self._ledger.publication(run.run_id) is not None
+            return done or self._ledger.state(run.run_id).publication is not None
 
         wait_until(has_come, description="the moment of the power loss", seconds=_MOST_SECONDS)
 
@@ -237,7 +237,7 @@ class _Arena:
         try:
             wait_until(lambda: self._is_published(run), description="it is published", seconds=_MOST_SECONDS)
         except AssertionError as late:
-            counts, error = self._ledger.counts(run.run_id), self._ledger.publish_error(run.run_id)
+            counts, error = self._ledger.counts(run.run_id), self._ledger.state(run.run_id).publish_error
             return [f"{late}; {counts}, publish error: {error}, failures: {self._ledger.failures(run.run_id)}"]
         return []
 
@@ -245,10 +245,10 @@ class _Arena:
         self._disk.tick()
         if not self._is_enqueued(run):
             self._enqueue(run)
-        return self._ledger.publication(run.run_id) is not None
+        return self._ledger.state(run.run_id).publication is not None
 
     def _is_enqueued(self, run: _Run) -> bool:
-        return self._ledger.is_enqueued(run.run_id)
+        return self._ledger.state(run.run_id).complete
 
     def _problems(self, run: _Run) -> Iterator[str]:
         yield from self._problems_of_output(run)
@@ -273,7 +273,9 @@ class _Arena:
     def _forget_old_runs(self) -> None:
         """Remove old runs from the sweep, because hundreds of them would keep a core busy. Unfinished runs stay."""
         old = [run.run_id for run in self._runs.values() if time.time() - run.began_at > _SWEPT_SECONDS]
-        over = [run_id for run_id in old if self._ledger.publication(run_id) and not self._ledger.counts(run_id).open]
+        over = [
+            run_id for run_id in old if self._ledger.state(run_id).publication and not self._ledger.counts(run_id).open
+        ]
         if over:
             self._ledger.redis.zrem(RUNS, *over)
 

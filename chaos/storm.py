@@ -221,14 +221,14 @@ class _Storm:
     def _is_over(self, run: Run) -> bool:
         if not run.is_enqueued:
             return False
-        if run.needs_repair or not self._fleet.ledger.is_enqueued(run.run_id):  # a power loss removed it
+        if run.needs_repair or not self._fleet.ledger.state(run.run_id).complete:  # a power loss removed it
             run.enqueue_again()
             return False
         if run.variant.poison:
             self._fleet.publish_without_failed(run)
         if run.files and run.files.is_input_whole:
             self._fleet.retry_failed(run)
-        return self._fleet.ledger.publication(run.run_id) is not None
+        return self._fleet.ledger.state(run.run_id).publication is not None
 
     def _may_damage(self, run: Run, kind: Kind) -> bool:
         """What may be damaged now: no file while the run may be being published, and no input while a retry may record it."""
@@ -257,7 +257,7 @@ class _Storm:
 
     def _why_not_over(self, run: Run) -> str:
         counts = self._fleet.ledger.counts(run.run_id) if run.is_enqueued else "not enqueued"
-        error = self._fleet.ledger.publish_error(run.run_id) if run.is_enqueued else None
+        error = self._fleet.ledger.state(run.run_id).publish_error if run.is_enqueued else None
         return (
             f"run {run.number} ({run.run_id}), after {_RUN_SECONDS:.0f} s: {counts}, "
             f"publish error: {error}, open by what was noted: {sorted(run.open_shards)}"

@@ -20,6 +20,7 @@ from celery import Celery
 from shardsift.fleet.dispatch import queue_lost_shards, send_due_shards
 from shardsift.fleet.errors import ShardError, ShardsiftError, TransientError, UsageError
 from shardsift.fleet.ledger import Counts, Ledger, Publication
+from shardsift.fleet.ledger.records import RunState
 from shardsift.fleet.presence.announcements import (
     ANNOUNCE_SECONDS,
     FinalizerState,
@@ -134,9 +135,10 @@ def sweep(app: Celery, ledger: Ledger, settings: Settings) -> None:
     """
 
     def sweep_run(run_id: str) -> None:
-        if ledger.is_cancelled(run_id):
+        state = ledger.state(run_id)
+        if state.cancelled:
             return
-        _pause_if_too_expensive(ledger, run_id)
+        _pause_if_too_expensive(ledger, run_id, state)
         queue_lost_shards(ledger, run_id, resend_seconds=settings.resend_seconds)
         if sent := send_due_shards(app, ledger, run_id):
             logger.info("Run %s: sent what was due: %s", run_id, counted(sent, "shard"), extra={"run_id": run_id})
@@ -144,13 +146,12 @@ def sweep(app: Celery, ledger: Ledger, settings: Settings) -> None:
     _for_each_run(ledger, settings, sweep_run)
 
 
-def _pause_if_too_expensive(ledger: Ledger, run_id: str) -> None:
-    steering = ledger.steering(run_id)
-    if steering.max_cost is None:
+def _pause_if_too_expensive(ledger: Ledger, run_id: str, state: RunState) -> None:
+    if state.paused is not None or state.steering.max_cost is None:
         return
     counts = ledger.counts(run_id)
-    why = steering.why_too_expensive(counts.worker_seconds)
-    if why and counts.open and ledger.pause_reason(run_id) is None:
+    why = state.steering.why_too_expensive(counts.worker_seconds)
+    if why and counts.open:
         ledger.pause(run_id, reason=why)
         logger.warning("Run %s is paused: %s", run_id, why, extra={"run_id": run_id})
 
@@ -194,8 +195,8 @@ class Publisher:
     def _check(self, run_id: str) -> None:
         if not self._ledger.may_publish(run_id):
             return
-        counts, publication = self._ledger.counts(run_id), self._ledger.publication(run_id)
-        if publication and publication.shards == counts.done and not counts.open:
+        state, counts, _ = self._ledger.progress(run_id)
+        if state.publication and state.publication.shards == counts.done and not counts.open:
             return
         if self._wants_wave(run_id, counts) or self._is_ready(run_id, counts):
             with self.at_work:
@@ -213,7 +214,7 @@ class Publisher:
         """Return whether `finalize_run` may be able to publish the run."""
         if counts.open or counts.failed or not counts.done:
             return False
-        return not self._ledger.is_cancelled(run_id) or self._ledger.is_publishing(run_id)
+        return not self._ledger.state(run_id).cancelled or self._ledger.is_publishing(run_id)
 
 
 def publish_or_save(ledger: Ledger, run_id: str, settings: Settings) -> Publication | NotReady:

@@ -135,7 +135,7 @@ def output_of(target: str, settings: Settings) -> tuple[str, str | None]:
         refuse_model(target)
         return target, None
     with _looked_up(target), open_ledger_of(target, settings) as (_, ledger, run_id):
-        return ledger.spec(run_id).output_uri, run_id if ledger.publication(run_id) else None
+        return ledger.spec(run_id).output_uri, run_id if ledger.state(run_id).publication else None
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def published_output_of(run_id: str | None, settings: Settings) -> tuple[str, Ru
     Raises UsageError if the run is not published according to the ledger.
     """
     with _looked_up(run_id), open_ledger_of(run_id, settings, to="refilter") as (_, ledger, found):
-        spec, is_published = ledger.spec(found), ledger.publication(found) is not None
+        spec, is_published = ledger.spec(found), ledger.state(found).publication is not None
     if not is_published:
         raise UsageError(f"Run {found} is not published yet: producer status {found}")
     return spec.output_uri, spec

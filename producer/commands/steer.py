@@ -132,7 +132,7 @@ def finalize(run_id: RunId = None) -> None:
         outcome = patient(finalize_run)(ledger, run_id, without_failed=True)
         if isinstance(outcome, NotReady):
             say(f"Not published: {outcome.reason}.")
-            raise typer.Exit(ExitCode.CANCELLED if ledger.is_cancelled(run_id) else ExitCode.RUNNING)
+            raise typer.Exit(ExitCode.CANCELLED if ledger.state(run_id).cancelled else ExitCode.RUNNING)
         report(with_findings(ledger, run_status(ledger, run_id), hashes=False), as_json=False)
 
 

@@ -83,7 +83,7 @@ def enqueue(
     # Read and record receipts before the run is marked as enqueued: if the producer dies here, or cannot read them, no
     # worker scores finished shards, and the next call reads the receipts.
     recovered, taken = Recovered(), list[Receipt]()
-    if not (ledger.is_enqueued(spec.run_id) and ledger.counts(spec.run_id).is_whole):
+    if not (ledger.state(spec.run_id).complete and ledger.counts(spec.run_id).is_whole):
         recovered, taken = patient(output.recovered)(), ledger.take_receipts(spec.run_id)
     added = ledger.add_shards(spec, plan.shards, now=time.time())
     ledger.steer(spec.run_id, steered(ledger, spec.run_id, price_per_gpu_hour=settings.price_per_gpu_hour))
@@ -100,7 +100,7 @@ def enqueue(
     ledger.clear_publish_error(spec.run_id)
     findings = patient(inspect_and_repair)(ledger, spec.run_id, hashes=verify)
     findings = findings or patient(_losses)(output, recovered, spec, hashes=verify)
-    if plan.evidence and ledger.publication(spec.run_id):
+    if plan.evidence and ledger.state(spec.run_id).publication:
         publish_evidence(spec.output_uri, spec.run_id, plan.evidence)
     queue_lost_shards(ledger, spec.run_id, resend_seconds=settings.resend_seconds)
     sent = send_due_shards(app, ledger, spec.run_id)
@@ -114,7 +114,7 @@ def enqueue(
         counts=ledger.counts(spec.run_id),
         findings=findings,
         instead_of=instead_of,
-        paused=ledger.pause_reason(spec.run_id) is not None,
+        paused=ledger.state(spec.run_id).paused is not None,
     )
 
 
@@ -183,7 +183,8 @@ def _reserved(output: Output, spec: RunSpec, ledger: Ledger, *, public: bool) ->
 @patient
 def _has_scored_nothing(output_uri: str, run_id: str, ledger: Ledger) -> bool:
     """Return whether a run has no scores in the ledger or in the output. False if the ledger does not have the run."""
-    if run_id not in ledger.run_ids() or ledger.counts(run_id).done or ledger.pace(run_id).rows:
+    _, counts, pace = ledger.progress(run_id)
+    if run_id not in ledger.run_ids() or counts.done or pace.rows:
         return False
     output = open_output(output_uri, run_id)
     return output.published() != run_id and output.recovered() == Recovered()

@@ -34,7 +34,7 @@ def retry_run(ledger: Ledger, run_id: str, *, done_too: bool = False) -> Retried
     changed, all its parts are queued, including finished ones.
     """
     spec = ledger.spec(run_id)
-    if ledger.is_cancelled(run_id):
+    if ledger.state(run_id).cancelled:
         open_output(spec.output_uri, run_id).reserve(spec)
     failed = [failure.shard for failure in ledger.failures(run_id)]
     changes = list(_changes(ledger.shards(run_id) if done_too else _of_their_files(failed, ledger, spec)))

@@ -22,7 +22,7 @@ def steered(
     """
     check_number("max_workers", max_workers or 0, least=0, whole=True)
     check_number("max_cost", max_cost or 0, least=0)
-    steering = ledger.steering(run_id)
+    steering = ledger.state(run_id).steering
     if max_workers is not None:
         steering = replace(steering, max_workers=max_workers or None)
     if max_cost is not None:
@@ -41,7 +41,7 @@ def resume_run(ledger: Ledger, run_id: str, *, max_cost: float | None = None) ->
     """
     steering = steered(ledger, run_id, max_cost=max_cost)
     why = steering.why_too_expensive(ledger.counts(run_id).worker_seconds)
-    if why and ledger.pause_reason(run_id) is not None:
+    if why and ledger.state(run_id).paused is not None:
         raise UsageError(f"Run {run_id} stays paused: {why}. Resume it with a higher --max-cost, or 0 for no limit.")
     ledger.steer(run_id, steering)
     return ledger.resume(run_id)

@@ -54,7 +54,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     """
     spec = ledger.spec(run_id)
     if why := _why_not_ready(ledger, run_id, without_failed=without_failed):
-        return NotReady(reason=_why_cancelled(ledger, run_id) if ledger.is_cancelled(run_id) else why)
+        return NotReady(reason=_why_cancelled(ledger, run_id) if ledger.state(run_id).cancelled else why)
     version = ledger.begin_publishing(run_id)
     receipts, failed = Receipts(ledger.receipts(run_id)), [failure.shard for failure in ledger.failures(run_id)]
     shards = ledger.counts(run_id).shards
@@ -116,7 +116,7 @@ def inspect_and_repair(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Fi
     Returns all findings, repaired or not. Shards that must be scored again are queued.
     """
     spec = ledger.spec(run_id)
-    publication, counts = ledger.publication(run_id), ledger.counts(run_id)
+    publication, counts = ledger.state(run_id).publication, ledger.counts(run_id)
     output = open_output(spec.output_uri, run_id)
     if counts.open or not counts.done or not (publication or output.published() == run_id):
         return ()
@@ -176,7 +176,7 @@ def with_findings(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStat
 def inspect_published(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, ...]:
     """Find what is wrong with the output of a run that the ledger calls published. Changes nothing."""
     spec = ledger.spec(run_id)
-    if ledger.publication(run_id) is None or ledger.counts(run_id).open:
+    if ledger.state(run_id).publication is None or ledger.counts(run_id).open:
         return ()
     try:
         return tuple(open_output(spec.output_uri, run_id).inspect(Receipts(ledger.receipts(run_id)), hashes=hashes))
@@ -196,7 +196,7 @@ def send_back(ledger: Ledger, run_id: str, damage: OutputDamaged, receipts: Sequ
 
 
 def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str | None:
-    if not ledger.is_enqueued(run_id):
+    if not ledger.state(run_id).complete:
         return "enqueueing was interrupted; run the same command again"
     counts = ledger.counts(run_id)
     if not counts.is_whole:
@@ -227,7 +227,7 @@ def _refuse_bad_rows(spec: RunSpec, receipts: Sequence[Receipt]) -> None:
 
 
 def _why_cancelled(ledger: Ledger, run_id: str) -> str:
-    other = ledger.replaced_by(run_id)
+    other = ledger.state(run_id).replaced_by
     if other:
         return f"it is cancelled. {place_taken(other)}".removesuffix(".")
     return "it is cancelled; `producer retry` resumes it"

@@ -41,32 +41,24 @@ def run_status(
     To read many runs, read `present` once and pass it. Raises UsageError for an unknown run.
     """
     spec = ledger.spec(run_id)
-    load, counts, histograms = Load.of(spec), ledger.counts(run_id), ledger.histograms(run_id)
+    state, counts, pace = ledger.progress(run_id)
+    load, histograms = Load.of(spec), ledger.histograms(run_id)
     running = tuple(ledger.running_shards(run_id))  # after the counts: an ended run must not show a shard as running
-    steering = ledger.steering(run_id)
     present = present or Present.read(ledger.redis)
     workers = [one for one in present.workers if one.serves(run_id)]
     machines = [one for one in present.machines if one.serves(run_id)]
     return RunStatus(
+        **vars(state),
         run_id=run_id,
         output_uri=spec.output_uri,
         queue=spec.queue,
         counts=counts,
-        pace=ledger.pace(run_id),
-        complete=ledger.is_enqueued(run_id),
-        cancelled=ledger.is_cancelled(run_id),
-        replaced_by=ledger.replaced_by(run_id),
+        pace=pace,
         failures=tuple(ledger.failures(run_id, most=most_failures)),
         retries=tuple(ledger.retries(run_id, most=MOST_RETRIES, running=running)),
-        publication=ledger.publication(run_id),
-        publish_error=ledger.publish_error(run_id),
         refused=ledger.refused(),
         error_reasons=ledger.error_reasons(run_id),
         left_out=ledger.fields_left_out(run_id),
-        publish_failed=ledger.publish_failed(run_id),
-        steering=steering,
-        number_format=ledger.number_format(run_id),
-        paused=ledger.pause_reason(run_id),
         workers=tuple(one for one in workers if one.queue == spec.queue and one.activity != "stopping"),
         workers_elsewhere=sum(one.queue != spec.queue for one in workers),
         other_models=tuple(_other_models(spec, present)),
@@ -80,7 +72,7 @@ def run_status(
         finalizers=tuple(one for one in present.finalizers if one.serves(run_id)),
         no_writes=present.no_writes,
         worker_command=_worker_command(spec),
-        price_per_gpu_hour=steering.price_per_gpu_hour if price_per_gpu_hour is None else price_per_gpu_hour,
+        price_per_gpu_hour=state.steering.price_per_gpu_hour if price_per_gpu_hour is None else price_per_gpu_hour,
         is_of_this_machine=is_of_this_machine,
     )
 

@@ -7,9 +7,9 @@ from typing import Self
 import redis
 
 from shardsift.fleet.errors import ExitCode
-from shardsift.fleet.ledger import Counts, Failure, Pace, Publication, RunningShard
+from shardsift.fleet.ledger import Counts, Failure, Pace, RunningShard
 from shardsift.fleet.ledger.connect import why_no_writes
-from shardsift.fleet.ledger.records import Steering
+from shardsift.fleet.ledger.records import RunState
 from shardsift.fleet.presence.announcements import (
     FinalizerState,
     MachineState,
@@ -35,7 +35,7 @@ class Checked(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class RunView:
+class RunView(RunState):
     """The current state of a run, from the ledger and its workers."""
 
     run_id: str
@@ -43,18 +43,9 @@ class RunView:
     queue: str
     counts: Counts
     pace: Pace
-    complete: bool
-    cancelled: bool
     failures: tuple[Failure, ...]  # of failed shards
-    publication: Publication | None
-    publish_error: str | None
     refused: dict[str, int]  # kind of invalid message → how often it came, over all runs
-    replaced_by: str | None = None  # the run that took its output, if it was cancelled for that
-    publish_failed: bool = False  # permanently: trying again cannot help
     retries: tuple[Failure, ...] = ()  # last errors of open shards that are tried again; the first hundred
-    steering: Steering = Steering()
-    number_format: str | None = None  # format that workers must use; None if none has begun, or any will do
-    paused: str | None = None  # the reason, empty if a person asked for it; None if the run is not paused
     workers: tuple[WorkerState, ...] = ()  # live workers on its queue that are not stopping
     workers_elsewhere: int = 0  # live workers on other queues
     other_models: tuple[str, ...] = ()  # its model folders whose files are different on a machine that serves them
@@ -234,7 +225,9 @@ class RunView:
         return (self.counts.failed > 0 or self.publish_failed) and not self.counts.open
 
     def as_json(self) -> dict[str, object]:
-        return asdict(self) | {
+        return {
+            "run_id": self.run_id,
+            **asdict(self),
             "state": self.word,
             "rows_per_second": round(self.rows_per_second, 1),
             "rows_kept_so_far": self.rows_kept,

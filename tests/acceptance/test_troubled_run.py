@@ -112,7 +112,7 @@ def test_the_first_screen_says_what_is_wrong_and_what_to_type(trouble: Trouble) 
     corrupt.write_bytes((trouble.inputs.parent / "again" / corrupt.name).read_bytes())
     trouble.type(line_with("try it again", of_run))
     for each in (run, unserved):
-        wait_until(lambda each=each: ledger.publication(each), description="it is published", seconds=120)  # type: ignore[misc]
+        wait_until(lambda each=each: ledger.state(each).publication, description="it is published", seconds=120)  # type: ignore[misc]
 
     after = trouble.status(run)
     assert after.startswith("published\n")

@@ -139,7 +139,7 @@ def test_a_finalizer_that_comes_back_when_another_has_published_changes_nothing(
         assert zombie.poll() is None
 
     assert (runs.output / "manifest.parquet").read_bytes() == manifest
-    assert runs.fleet.ledger.publish_error(run_id) is None
+    assert runs.fleet.ledger.state(run_id).publish_error is None
     check_published_once(runs, run_id)
 
 

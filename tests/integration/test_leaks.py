@@ -55,7 +55,7 @@ def test_a_failed_attempt_is_stored_without_it(ledger: Ledger, claim: Claim, tra
 def test_why_publishing_did_not_land_is_stored_without_it(ledger: Ledger, claim: Claim) -> None:
     ledger.record_publish_error(claim.run_id, f"The Hub answered 503 for {SIGNED}.")
 
-    assert ledger.publish_error(claim.run_id) == f"The Hub answered 503 for {SHOWN}"
+    assert ledger.state(claim.run_id).publish_error == f"The Hub answered 503 for {SHOWN}"
 
 
 @pytest.fixture

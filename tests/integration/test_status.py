@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shardsift.fleet.ledger import Counts, Ledger, Publication
-from shardsift.fleet.ledger.records import Steering
+from shardsift.fleet.ledger import Counts, Ledger, Pace, Publication
+from shardsift.fleet.ledger.records import RunState, Steering
 from shardsift.fleet.presence.announcements import FinalizerState, announce_finalizer
 from shardsift.fleet.presence.demand import Wanted
 from shardsift.fleet.process.settings import Settings
@@ -457,11 +457,11 @@ def test_each_golden_file_is_that_of_a_state() -> None:
 class EndingLedger(Ledger):
     """A ledger of a run whose last shard is completed while its status is read."""
 
-    def counts(self, run_id: str) -> Counts:
+    def progress(self, run_id: str) -> tuple[RunState, Counts, Pace]:
         for shard in self.running_shards(run_id):
             claim = self.claim(run_id, shard.name, shard.worker)
             self.complete(claim, a_receipt(run_id, A))  # type: ignore[arg-type]
-        return super().counts(run_id)
+        return super().progress(run_id)
 
 
 def test_a_run_that_ends_while_its_status_is_read_shows_no_shard_as_running(run: WatchedRun) -> None:

@@ -91,7 +91,7 @@ def test_without_a_terminal_it_says_the_verdict_with_its_command_once_and_ctrl_c
         f"The run goes on. Watch it: producer status {run_id} --watch\nOr cancel it: producer cancel {run_id}\n"
     )
     assert waiting.returncode == 130
-    assert not fleet.ledger.is_cancelled(run_id)
+    assert not fleet.ledger.state(run_id).cancelled
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ class Fleet:
         return self.enqueue(*arguments, "--keep-all", *options)
 
     def wait_until_published(self, run_id: str, *, seconds: float = 60) -> None:
-        wait_until(lambda: self.ledger.publication(run_id), description="the run is published", seconds=seconds)
+        wait_until(lambda: self.ledger.state(run_id).publication, description="the run is published", seconds=seconds)
 
     def worker(
         self, *models: Path | str, name: str = "w1", environment: dict[str, str] | None = None

@@ -228,7 +228,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def steer(self, max_workers: int | None) -> None:
         steering = Steering(max_workers=max_workers)
         self.both(lambda ledger: ledger.steer(self.run, steering))
-        assert self.ledger.steering(self.run) == steering
+        assert self.ledger.state(self.run).steering == steering
 
     @rule(what=st.sampled_from(["cancel", "resume", "retry", "retry all", "forget messages", "replace the inputs"]))
     def ask_for(self, what: str) -> None:

@@ -86,7 +86,7 @@ class OutputRun:
 
     @property
     def publication(self) -> Publication | None:
-        return self.ledger.publication(self.run_id)
+        return self.ledger.state(self.run_id).publication
 
     def reserve(self) -> None:
         self.output.reserve(self.spec)

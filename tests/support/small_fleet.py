@@ -41,7 +41,9 @@ def enqueue_and_wait(redis_url: str, plan: Plan, folder: Path, verify: bool = Fa
     scorer, shards, run_id = StandInScorer("cpu", log, rows_a_batch=4, seconds_a_batch=0), [], plan.spec.run_id
     for _ in range(_ROUNDS):
         shards += work(ledger, plan, scorer, folder)
-        if ledger.publication(run_id) or isinstance(finalize_run(ledger, run_id, without_failed=False), Publication):
+        if ledger.state(run_id).publication or isinstance(
+            finalize_run(ledger, run_id, without_failed=False), Publication
+        ):
             break
     status = with_findings(ledger, run_status(ledger, run_id), hashes=verify)
     return Outcome(

@@ -82,7 +82,7 @@ class ScoringChild:
             logger.info("A new process replaces this one, to score in %s as the workers of run %s", wanted, run_id)
             self.replace()
         elif not self.stopping.is_set():
-            settled = self.ledger.number_format(run_id)
+            settled = self.ledger.state(run_id).number_format
             ipc.leave_failure(
                 f"Run {run_id} is scored in {settled}, and this worker scores in {self.number_format}. Start one that has the "
                 "format of the run."

@@ -7,7 +7,7 @@ a worker comes back after its lease expired and another worker claimed the shard
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 
 import redis
 from pydantic import TypeAdapter
@@ -34,7 +34,6 @@ from shardsift.fleet.process.wording import place_taken
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import RunSpec, Shard
 
-_STEERING = TypeAdapter(Steering)
 _PUBLICATION = TypeAdapter(Publication)
 _DUE_LIMIT = 1000  # shards that one answer lists, of those started before and of new ones
 _MAX_DAMAGED = 3  # a shard whose stored files are damaged this often is failed: the storage is probably at fault
@@ -94,10 +93,6 @@ class Ledger(Attempts, Results):
         self.redis.hset(keys.run, mapping={"complete": 1, "shards": shards})
         self.redis.delete(keys.taken)
 
-    def is_enqueued(self, run_id: str) -> bool:
-        """Return whether enqueueing finished. A producer may have died midway."""
-        return bool(self.redis.hexists(Keys(run_id).run, "complete"))
-
     def take_receipts(self, run_id: str) -> list[Receipt]:
         """Set aside and return the receipts of a run that has lost keys in Redis, so that the caller can restore them.
 
@@ -154,13 +149,6 @@ class Ledger(Attempts, Results):
         if self._run_script("cancel", Keys(run_id).of(), [replaced_by]) == "published":
             raise UsageError(f"Run {run_id} is published: there is nothing left to cancel.")
 
-    def is_cancelled(self, run_id: str) -> bool:
-        return bool(self.redis.hexists(Keys(run_id).run, "cancelled"))
-
-    def replaced_by(self, run_id: str) -> str | None:
-        """Return the run that took this run's output, if this run was cancelled for that. Otherwise None."""
-        return str(self.redis.hget(Keys(run_id).run, "cancelled") or "") or None
-
     def pause(self, run_id: str, *, reason: str = "") -> None:
         """Pause a run: no shard is claimed, and workers give theirs back at their next batch. `resume` ends the pause.
 
@@ -169,7 +157,7 @@ class Ledger(Attempts, Results):
         """
         match self._run_script("pause", Keys(run_id).of(), [reason]):
             case "cancelled":
-                other = self.replaced_by(run_id)
+                other = self.state(run_id).replaced_by
                 advice = place_taken(other) if other else f"Resume it: producer retry {run_id}"
                 raise UsageError(f"Run {run_id} is cancelled, so it is not paused. {advice}")
             case "published":
@@ -184,24 +172,9 @@ class Ledger(Attempts, Results):
             self._note_queued(run_id)
         return was_paused
 
-    def pause_reason(self, run_id: str) -> str | None:
-        """Return why the run is paused; empty if a person asked for it. None if it is not paused."""
-        reason = self.redis.hget(Keys(run_id).run, "paused")
-        return None if reason is None else str(reason)
-
-    def number_format(self, run_id: str) -> str | None:
-        """Return the format in which workers must score the run. None if it is not set yet."""
-        settled = self.redis.hget(Keys(run_id).run, "format")
-        return None if settled is None else str(settled)
-
     def settle_format(self, run_id: str, number_format: str) -> None:
         """Set the run's number format, that of its finished shards, unless it has one already."""
         self.redis.hsetnx(Keys(run_id).run, "format", number_format)
-
-    def steering(self, run_id: str) -> Steering:
-        names = [field.name for field in fields(Steering)]
-        found = zip(names, self.redis.hmget(Keys(run_id).run, *names), strict=True)
-        return _STEERING.validate_python({name: value for name, value in found if value is not None})
 
     def steer(self, run_id: str, steering: Steering) -> None:
         """Set the limits. Workers above a lowered limit finish their shard first."""
@@ -338,10 +311,6 @@ class Ledger(Attempts, Results):
             self.redis.delete(FINISHED)
         return is_woken
 
-    def publication(self, run_id: str) -> Publication | None:
-        published = self.redis.hget(Keys(run_id).run, "published")
-        return _PUBLICATION.validate_json(published) if published else None
-
     def begin_publishing(self, run_id: str) -> int | None:
         """Begin a publication. Returns the version of the receipts, or None if the run is cancelled.
 
@@ -374,15 +343,6 @@ class Ledger(Attempts, Results):
     def withdraw_publication(self, run_id: str) -> None:
         """Note that the output no longer holds what was published."""
         self.redis.hdel(Keys(run_id).run, "published")
-
-    def publish_error(self, run_id: str) -> str | None:
-        """Return why the last attempt to publish failed. None if it did not fail."""
-        error = self.redis.hget(Keys(run_id).run, "publish_error")
-        return None if error is None else str(error)
-
-    def publish_failed(self, run_id: str) -> bool:
-        """Return whether the publish error is permanent: no finalizer tries again before a person asks for it."""
-        return bool(self.redis.hexists(Keys(run_id).run, "publish_failed"))
 
     def may_publish(self, run_id: str) -> bool:
         """Return whether publishing may be tried now: no permanent error, and no wait that a service asked for."""

@@ -158,6 +158,30 @@ class Steering:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Publication:
+    """The place of a published run, and its commit (empty for folders)."""
+
+    uri: str
+    commit: str
+    shards: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunState:
+    """What commands and finalizers have noted about a run, beside the states of its shards."""
+
+    complete: bool = False  # whether enqueueing finished; a producer may have died midway
+    cancelled: bool = False
+    replaced_by: str | None = None  # the run that took its output, if it was cancelled for that
+    paused: str | None = None  # the reason, empty if a person asked for it; None if the run is not paused
+    number_format: str | None = None  # format that workers must use; None if none has begun, or any will do
+    steering: Steering = Steering()
+    publication: Publication | None = None
+    publish_error: str | None = None  # why the last attempt to publish failed
+    publish_failed: bool = False  # permanently: no finalizer tries again before a person asks for it
+
+
+@dataclass(frozen=True, kw_only=True)
 class OpenRun:
     """A run with open shards. `running` shards have a worker; `queued` counts those that further workers may take."""
 
@@ -198,12 +222,3 @@ class Due:
 
     def __len__(self) -> int:
         return len(self.again) + len(self.fresh)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Publication:
-    """The place of a published run, and its commit (empty for folders)."""
-
-    uri: str
-    commit: str
-    shards: int

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from shardsift.fleet.ledger.base import RUNS, Keys, LedgerBase, batches, in_ms
-from shardsift.fleet.ledger.records import Counts, Failure, RunningShard
+from shardsift.fleet.ledger.records import Counts, Failure, Publication, RunningShard, RunState, Steering
 from shardsift.fleet.run.receipt import ROW_COUNTS, AttemptReport, Histogram, Phase, Receipt, empty_histogram
 
 # The speed of a run. `lua/prelude.lua` counts the rows scored in each slot of ten seconds.
@@ -71,13 +71,36 @@ def _seconds_of(slot: int, begin_ms: int, end_ms: int) -> float:
     return max(0, min((slot + 1) * _SLOT_MS, end_ms) - max(slot * _SLOT_MS, begin_ms)) / 1000
 
 
-_FAILURE = TypeAdapter(Failure)
+_FAILURE, _STEERING, _PUBLICATION = TypeAdapter(Failure), TypeAdapter(Steering), TypeAdapter(Publication)
+
+
+def read_state(run: Mapping[str, str]) -> RunState:
+    """Read the state from the run's hash. An empty hash gives the state of an unknown run."""
+    published = run.get("published")
+    return RunState(
+        complete="complete" in run,
+        cancelled="cancelled" in run,
+        replaced_by=run.get("cancelled") or None,
+        paused=run.get("paused"),
+        number_format=run.get("format"),
+        steering=_STEERING.validate_python(run),
+        publication=_PUBLICATION.validate_json(published) if published else None,
+        publish_error=run.get("publish_error"),
+        publish_failed="publish_failed" in run,
+    )
 
 
 class Results(LedgerBase):
     """Reads the state of runs. The methods may be called at any time, even while shards change."""
 
+    def state(self, run_id: str) -> RunState:
+        return read_state(self._fields(Keys(run_id).run))
+
     def counts(self, run_id: str) -> Counts:
+        return self.progress(run_id)[1]
+
+    def progress(self, run_id: str) -> tuple[RunState, Counts, Pace]:
+        """Read the state, the counts and the pace of a run at one moment."""
         keys = Keys(run_id)
         pipeline = self.redis.pipeline()
         for key in (keys.waiting, keys.sent, keys.running):
@@ -93,7 +116,8 @@ class Results(LedgerBase):
         now_ms = in_ms(time)
         shards = int(run.get("shards", known))  # as all_shards in lua/prelude.lua
         queued = shards - running - done - failed
-        return Counts(
+        end_ms = now_ms if queued + running else int(run.get("finished_ms", now_ms))
+        counts = Counts(
             shards=shards,
             queued=queued,
             running=running,
@@ -109,6 +133,7 @@ class Results(LedgerBase):
             is_whole=listed is not None and known == shards and waiting + sent == queued,
             **{field: int(run.get(field, 0)) for field in ROW_COUNTS},
         )
+        return read_state(run), counts, read_pace(run, now_ms=now_ms, end_ms=end_ms)
 
     def running_shards(self, run_id: str) -> list[RunningShard]:
         """List the shards that workers hold now, by the end of their leases."""
@@ -133,18 +158,6 @@ class Results(LedgerBase):
             )
             for name, (owner, rows, attempt, noted_ms, report) in zip(ends_ms, found, strict=True)
         ]
-
-    def pace(self, run_id: str) -> Pace:
-        keys = Keys(run_id)
-        pipeline = self.redis.pipeline()
-        for key in (keys.waiting, keys.sent, keys.running):
-            pipeline.zcard(key)
-        pipeline.hgetall(keys.run)
-        pipeline.time()
-        *open_shards, run, now = pipeline.execute()
-        now_ms = in_ms(now)
-        end_ms = now_ms if any(open_shards) else int(run.get("finished_ms", now_ms))
-        return read_pace(run, now_ms=now_ms, end_ms=end_ms)
 
     def histograms(self, run_id: str) -> dict[str, Histogram]:
         """Return the histograms of the scores of done shards, by score column."""

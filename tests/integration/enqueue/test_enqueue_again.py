@@ -105,7 +105,7 @@ class TestSteering:
         for given in [*workers, *costs]:
             ledger.steer(plan.spec.run_id, steered(ledger, plan.spec.run_id, **given))
             done.append(enqueue(plan, ledger, app, Settings()))
-            limits.append(ledger.steering(plan.spec.run_id))
+            limits.append(ledger.state(plan.spec.run_id).steering)
 
         assert {one.run_id for one in done} == {plan.spec.run_id}
         assert [one.sent for one in done] == [2, 0, 1, 0, 0, 0]
@@ -133,7 +133,7 @@ class TestTakingOver:
         assert (again.added, again.restored, again.sent) == (3, 2, 1)
         assert (again.counts.done, again.counts.queued, again.counts.rows_in) == (2, 1, 20)
         assert list(command.ledger.receipts(again.run_id)) == receipts
-        assert command.ledger.number_format(again.run_id) == receipts[0].scorings[0].dtype
+        assert command.ledger.state(again.run_id).number_format == receipts[0].scorings[0].dtype
         assert finalize_run(command.ledger, again.run_id, without_failed=False) == NotReady(
             reason="1 shard not done yet"
         )

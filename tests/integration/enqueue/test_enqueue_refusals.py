@@ -150,7 +150,7 @@ class TestOutputsThatAreRefused:
         with pytest.raises(UsageError, match=says):
             command.do(min_score=1.0)
         assert command.ledger.run_ids() == [first.run_id]
-        assert not command.ledger.is_cancelled(first.run_id)
+        assert not command.ledger.state(first.run_id).cancelled
         assert queue_length(command.ledger.redis, first.queue) == 3
 
         command.ledger.redis.flushall()
@@ -171,7 +171,7 @@ class TestARunThatHasScoredNothing:
         second = command.do(dtype="float32")
 
         assert (first.instead_of, second.instead_of) == (None, first.run_id)
-        assert command.ledger.is_cancelled(first.run_id)
+        assert command.ledger.state(first.run_id).cancelled
         taken = f"Run {second.run_id} of the same output has taken its place."
         advice = f"{taken} To do both, enqueue this one with another --output."
         assert what_next(run_status(command.ledger, first.run_id)) == [advice]
@@ -184,13 +184,13 @@ class TestARunThatHasScoredNothing:
 
         retried = call_command("producer", "retry", first.run_id, environment={"REDIS_URL": redis_url})
 
-        assert (retried.returncode, command.ledger.is_cancelled(first.run_id)) == (2, True)
+        assert (retried.returncode, command.ledger.state(first.run_id).cancelled) == (2, True)
         assert f"holds the data of another run, {second.run_id}" in retried.stderr
 
         again = command.do()
 
         assert (again.run_id, again.instead_of) == (first.run_id, second.run_id)
-        assert not command.ledger.is_cancelled(first.run_id)
+        assert not command.ledger.state(first.run_id).cancelled
 
     def test_a_run_that_failed_before_its_first_row_gives_way_to_another(self, command: Command) -> None:
         first = command.do()
@@ -217,7 +217,7 @@ class TestARunThatHasScoredNothing:
             command.do(dtype="float32")
 
         assert {path: path.read_bytes() for path in command.out.rglob("*") if path.is_file()} == before
-        assert not command.ledger.is_cancelled(first.run_id)
+        assert not command.ledger.state(first.run_id).cancelled
 
 
 def test_a_dry_run_refuses_what_the_run_refuses_and_cancels_nothing(command: Command) -> None:
@@ -231,4 +231,4 @@ def test_a_dry_run_refuses_what_the_run_refuses_and_cancels_nothing(command: Com
     for known in (command.ledger, None):
         with pytest.raises(UsageError, match=f"holds the data of another run, {first.run_id}"):
             check_output(other, known)
-    assert not command.ledger.is_cancelled(first.run_id)
+    assert not command.ledger.state(first.run_id).cancelled

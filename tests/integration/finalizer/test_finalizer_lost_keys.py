@@ -150,7 +150,7 @@ def check(
 
     assert not is_hurt(ledger, run)
     assert len(work(ledger, spec, held)) <= 3 - receipts, "a shard with a receipt was scored again"
-    if ledger.publication(run) is None:
+    if ledger.state(run).publication is None:
         assert isinstance(finalize_run(ledger, run, without_failed=False), Publication)
     status = with_findings(ledger, run_status(ledger, run), hashes=True)
     assert (status.word, status.exit_code, status.findings) == ("published", ExitCode.DONE, ())

@@ -184,7 +184,7 @@ class TestFinalizing:
         finalize_run(Meanwhile(run.ledger, lambda: run.ledger.cancel(run.run_id)), run.run_id, without_failed=False)
 
         assert run.publication
-        assert not run.ledger.is_cancelled(run.run_id)
+        assert not run.ledger.state(run.run_id).cancelled
 
     def test_a_cancelled_publication_of_a_dead_finalizer_is_found(self, run: FinalizerRun, settings: Settings) -> None:
         run.do(A, B, C)
@@ -195,7 +195,7 @@ class TestFinalizing:
         Publisher(run.ledger, settings).publish_ready()
 
         assert run.publication
-        assert not run.ledger.is_cancelled(run.run_id)
+        assert not run.ledger.state(run.run_id).cancelled
 
 
 class Meanwhile(Ledger):

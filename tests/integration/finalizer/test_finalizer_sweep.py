@@ -31,7 +31,7 @@ class TestSweeping:
         run.ledger.steer(run.run_id, Steering(max_cost=50, price_per_gpu_hour=2))
         run.ledger.redis.hset(Keys(run.run_id).run, "worker_ms", 24 * 3_600_000)
         sweep_all()
-        cheap = run.ledger.pause_reason(run.run_id)
+        cheap = run.ledger.state(run.run_id).paused
         run.ledger.redis.hset(Keys(run.run_id).run, "worker_ms", 25 * 3_600_000 + 36_000)
 
         sweep_all()
@@ -46,7 +46,7 @@ class TestSweeping:
             resume_run(run.ledger, run.run_id)
         assert resume_run(run.ledger, run.run_id, max_cost=101)
         sweep_all()
-        assert run.ledger.pause_reason(run.run_id) is None
+        assert run.ledger.state(run.run_id).paused is None
 
     def test_a_sweep_of_one_run_leaves_others_alone(self, app: Celery, run: FinalizerRun, settings: Settings) -> None:
         other = a_spec(output_uri="memory://other", dtype="float16")

@@ -61,12 +61,12 @@ class TestPublishing:
         run.hub.fault("/commit/", method="POST", drop_after=True)
         with pytest.raises(TransientError, match="the network failed"):
             run.publish()
-        assert run.ledger.publication(run.run_id) is None
+        assert run.ledger.state(run.run_id).publication is None
 
         publication = run.publish()
 
         assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
-        assert run.ledger.publication(run.run_id) == publication
+        assert run.ledger.state(run.run_id).publication == publication
         assert publication.commit == run.hub.commits(run.repo)[0].oid
 
     def test_a_commit_of_somebody_else_in_between_is_looked_at_and_kept(self, run: HubRun) -> None:

@@ -31,7 +31,7 @@ class TestPublishingThatCannotSucceed:
         assert (status.is_over, status.exit_code) == (True, 1)
         assert again.counts.done == 4
         assert run.has(content)
-        assert run.ledger.publication(run.run_id).shards == 4
+        assert run.ledger.state(run.run_id).publication.shards == 4
 
     @pytest.mark.parametrize(
         ("path", "answer"),
@@ -43,7 +43,7 @@ class TestPublishingThatCannotSucceed:
 
         with pytest.raises(TransientError, match=f"hf://datasets/{run.repo}.*: the Hub's answer cannot be used"):
             run.look(100)
-        wait_until(lambda: run.look(100) and run.ledger.publication(run.run_id), description="it is tried again")
+        wait_until(lambda: run.look(100) and run.ledger.state(run.run_id).publication, description="it is tried again")
 
         assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
 

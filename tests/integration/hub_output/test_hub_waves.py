@@ -221,7 +221,7 @@ class TestWaves:
         said = run.look(2)
 
         assert said is None
-        assert "the Hub answered 429" in run.ledger.publish_error(run.run_id)
+        assert "the Hub answered 429" in run.ledger.state(run.run_id).publish_error
         assert run.hub.requests == []
 
     @pytest.mark.parametrize("fault", [{"status": 429, "headers": {"Retry-After": "1"}}, {"drop_after": True}])
@@ -253,7 +253,7 @@ class TestWaves:
 
         run.look(2)
 
-        assert run.ledger.publication(run.run_id).shards == 4
+        assert run.ledger.state(run.run_id).publication.shards == 4
         assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
 
     def test_a_shard_that_is_scored_again_replaces_what_was_saved(self, half: HubRun) -> None:
