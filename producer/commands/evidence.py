@@ -140,12 +140,10 @@ def evaluate(
     --min-precision and --min-recall are compared with the lower limit of the interval. If --labels names another run, the
     shares are exact, and the correlation of both scores is shown. Needs no model and no GPU.
     """
-    from dataclasses import asdict
-
     from shardsift.fleet.process.wording import is_place
     from shardsift.producer.evidence.evaluate import evaluate_run, labels_from
     from shardsift.producer.evidence.evaluation import Question
-    from shardsift.producer.evidence.evidence import evidence_of, write_evidence
+    from shardsift.producer.evidence.evidence import write_evidence
     from shardsift.producer.evidence.picture import evaluation_picture
     from shardsift.producer.opening import open_ledger_of
     from shardsift.producer.publishing.publish import publish_evidence
@@ -169,23 +167,20 @@ def evaluate(
     )
     chosen = found.chosen(choose) if choose else None
     unmet = found.unmet(min_precision=min_precision, min_recall=min_recall)
-    rows = [asdict(row) for row in found.disagreeing]
-    print_found(found.lines(), found.as_json() | {"disagreeing": rows}, as_json=as_json)
+    print_found(found.lines(), found.as_json(), as_json=as_json)
     if png:
         try:
             png.write_bytes(evaluation_picture(found))
         except OSError as error:
             raise UsageError(f"{png} cannot be written: {error.strerror}.") from error
-    if output or update_card:
-        evidence = evidence_of(found.as_json(), run.spec, run.receipts)
-        if output:
-            write_evidence(evidence, output)
-        if update_card:
-            publish_evidence(run.output_uri, evidence.run_id, evidence)
-            if not is_place(target):
-                with open_ledger_of(target, settings) as (_, ledger, run_id):
-                    ledger.set_evidence(run_id, evidence.to_json())  # for a repair, if the manifest is lost
-            say(f"The card of {run.output_uri} has these figures.")
+    if output:
+        write_evidence(found, output)
+    if update_card:
+        publish_evidence(run.output_uri, found.run_id, found)
+        if not is_place(target):
+            with open_ledger_of(target, settings) as (_, ledger, run_id):
+                ledger.set_evidence(run_id, found.to_json())  # for a repair, if the manifest is lost
+        say(f"The card of {run.output_uri} has these figures.")
     if chosen:
         where = shlex.quote(f"{found.score_column} >= {chosen.threshold:.9g}")
         by = f"--evidence {shlex.quote(str(output))} " if output else ""

@@ -21,7 +21,7 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.inputs.identity import are_of_other_bytes
 from shardsift.fleet.run.filter import Filter
 from shardsift.fleet.run.receipt import Receipt
-from shardsift.fleet.storage.manifest import files_digest
+from shardsift.fleet.storage.manifest import files_digest, scores_revision
 from shardsift.fleet.storage.open_output import stored_scores
 from shardsift.producer.evidence.evaluation import (
     Agreement,
@@ -30,8 +30,10 @@ from shardsift.producer.evidence.evaluation import (
     LeftOut,
     Question,
     StratumLabels,
+    label_file,
     worst_first,
 )
+from shardsift.producer.evidence.evidence import model_and_scoring
 from shardsift.producer.evidence.intervals import Floats, Measured, Part, measured_parts
 from shardsift.producer.evidence.sheet import LABEL
 from shardsift.producer.evidence.strata import Scores, Stratum, cells_of, text_of
@@ -102,17 +104,21 @@ def compared(
     by_value = {text_of(values[number]): counts.with_value(number) for number in np.unique(counts.numbers).tolist()}
     furthest = _furthest(_both(ranked, stored(), values), counts, parts, question.disagreeing)
     shards = run.shards_of_input(source or run.input_uris or other.input_uris) if furthest else {}
+    labelled = tuple(_strata(counts, thresholds))
+    model, scoring = model_and_scoring(run.spec, column)
     return Evaluation(
         name=run.name,
         run_id=run.receipts[0].run_id,
+        scores_revision=scores_revision(run.receipts),
         score_column=column,
+        model=model,
+        scoring=scoring,
         threshold=threshold,
         positive=positive,
         judge=question.judge,
-        labels_file=f"{other.name}, {label_column}",
-        labels_sha256=files_digest(other.receipts),
-        is_weighted=True,
-        strata=tuple(_strata(counts, thresholds)),
+        labels=label_file(labelled, file=f"{other.name}, {label_column}", sha256=files_digest(other.receipts)),
+        strata=tuple(one.as_json() for one in labelled),
+        labelled_strata=labelled,
         thresholds=tuple(_measured(counts, dict(enumerate(thresholds)))),
         within=within,
         values=worst_first(

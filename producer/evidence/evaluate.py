@@ -13,8 +13,17 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.keywords import Location, text_of_place
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted
+from shardsift.fleet.storage.manifest import scores_revision
 from shardsift.producer.evidence.agreement import compared
-from shardsift.producer.evidence.evaluation import NO_THRESHOLD, Evaluation, Question, StratumLabels, worst_first
+from shardsift.producer.evidence.evaluation import (
+    NO_THRESHOLD,
+    Evaluation,
+    Question,
+    StratumLabels,
+    label_file,
+    worst_first,
+)
+from shardsift.producer.evidence.evidence import model_and_scoring
 from shardsift.producer.evidence.intervals import LabelledStratum, Measured, measured
 from shardsift.producer.evidence.sheet import WEIGHT, ArrowTable, Labels, good_rows, is_sheet, read_labels
 from shardsift.producer.evidence.strata import Scores, Stratum, check_divides, text_of
@@ -111,20 +120,24 @@ def evaluate_run(
             here = [one for one in strata if one.within is None or one.value == text_of(value)]
             own = [_labelled(labels, good, of_values, one, [threshold], number) for one in here]
             (by_value[text_of(value)],) = measured(own, [threshold])
+    labelled = tuple(
+        StratumLabels(stratum=stratum, rows=one.all.rows, labels=one.all.labels, good=one.all.good)
+        for stratum, one in zip(strata, found, strict=True)
+    )
+    model, scoring = model_and_scoring(run.spec, column)
     return Evaluation(
         name=run.name,
         run_id=run.receipts[0].run_id,
-        score_column=ranked.columns[0],
+        scores_revision=scores_revision(run.receipts),
+        score_column=column,
+        model=model,
+        scoring=scoring,
         threshold=threshold,
         positive=positive,
         judge=question.judge,
-        labels_file=labels.name,
-        labels_sha256=labels.digest,
-        is_weighted=labels.is_weighted,
-        strata=tuple(
-            StratumLabels(stratum=stratum, rows=one.all.rows, labels=one.all.labels, good=one.all.good)
-            for stratum, one in zip(strata, found, strict=True)
-        ),
+        labels=label_file(labelled, file=labels.name, sha256=labels.digest, weighted=labels.is_weighted),
+        strata=tuple(one.as_json() for one in labelled),
+        labelled_strata=labelled,
         thresholds=figures,
         within=within,
         notes=ranked.of_unranked("are in no line of a value"),

@@ -8,6 +8,7 @@ from typing import Any
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.wording import counted
+from shardsift.producer.evidence.evidence import Evidence, LabelFile
 from shardsift.producer.evidence.intervals import Measured, Part, Share, most_good_rows
 from shardsift.producer.evidence.strata import Stratum
 from shardsift.producer.scores.scored_run import NearRow, near_lines
@@ -46,6 +47,11 @@ class StratumLabels:
     @property
     def part(self) -> Part:
         return Part(self.rows, self.labels, self.good)
+
+    def as_json(self) -> dict[str, int | float | str | None]:
+        value = {self.stratum.within: self.stratum.value} if self.stratum.within else {}
+        limits = {"low": _finite(self.stratum.low), "high": _finite(self.stratum.high)}
+        return {**limits, **value, "rows": self.rows, "labels": self.labels, "good": self.good}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,55 +99,40 @@ class DisagreeingRow(NearRow):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Evaluation:
-    """Precision and recall of each threshold of a run, with 95 % intervals. `judge` is a model that gave the labels."""
+class Evaluation(Evidence):
+    """The evidence for a run's thresholds, with 95 % intervals, and what is shown beside it.
+
+    The `threshold` to judge is the first of `--at`, or the run's own.
+    """
 
     name: str  # the run's id, or where it is published
-    run_id: str
-    score_column: str
-    threshold: float | None  # the one to judge: the first of `--at`, or the run's own
-    positive: str  # the condition on `label` that makes a row good
-    judge: str | None
-    labels_file: str
-    labels_sha256: str
-    is_weighted: bool
-    strata: tuple[StratumLabels, ...]
-    thresholds: tuple[Measured, ...]
-    within: str | None = None
+    labelled_strata: tuple[StratumLabels, ...]  # the `strata`
     agreement: Agreement | None = None  # if the labels are the scores of another run, which makes all shares exact
     disagreeing: Sequence[DisagreeingRow] = ()  # the largest difference first
     notes: tuple[str, ...] = ()
-    values: Mapping[str, Measured]  # figures at `threshold` by value of `within`, lowest precision first
 
     def __repr__(self) -> str:
         at = self.at_threshold
         figures = f"precision {at.precision}, recall {at.recall} at {at.threshold:g}" if at else "no threshold"
-        return f"<Evaluation {self.name}: {figures}; {counted(self.labels, 'label')}{f' by {self.judge}' if self.judge else ''}>"
+        by = f" by {self.judge}" if self.judge else ""
+        return f"<Evaluation {self.name}: {figures}; {counted(self.labels.rows, 'label')}{by}>"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
     @property
-    def labels(self) -> int:
-        return sum(one.labels for one in self.strata)
-
-    @property
-    def good(self) -> int:
-        return sum(one.good for one in self.strata)
-
-    @property
     def at_threshold(self) -> Measured | None:
-        return next((one for one in self.thresholds if one.threshold == self.threshold), None)
+        return self.at(self.threshold)
 
     def lines(self) -> list[str]:
-        rows = sum(one.rows for one in self.strata)
+        labels, rows = self.labels, sum(one.rows for one in self.labelled_strata)
         lines = [
             f"evaluate {self.name}, {self.score_column}",
-            f"labels   {self.labels:,} of {self.labels_file}, {self.good:,} good by {self.positive}",
+            f"labels   {labels.rows:,} of {labels.file}, {labels.good:,} good by {self.positive}",
             *([f"judge    {self.judge}: figures are agreement with this model"] if self.judge else []),
             f"rows     {rows:,} with {'both scores' if self.agreement else f'a score, in {len(self.strata):,} strata'}",
             *(self.agreement.lines() if self.agreement else ()),
-            *([] if self.is_weighted else ["         unweighted: as if each row had the same chance to be labelled"]),
+            *([] if labels.weighted else ["         unweighted: as if each row had the same chance to be labelled"]),
             "",
             *_table([(self._shown(one), one) for one in self.thresholds], "score", self._alike(self.thresholds)),
             "",
@@ -198,36 +189,10 @@ class Evaluation:
         ]
 
     def as_json(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "run_id": self.run_id,
-            "score_column": self.score_column,
-            "threshold": self.threshold,
-            "positive": self.positive,
-            "judge": self.judge,
-            "labels": {
-                "file": self.labels_file,
-                "sha256": self.labels_sha256,
-                "rows": self.labels,
-                "good": self.good,
-                "weighted": self.is_weighted,
-            },
-            "strata": [
-                {
-                    "low": _finite(one.stratum.low),
-                    "high": _finite(one.stratum.high),
-                    **({one.stratum.within: one.stratum.value} if one.stratum.within else {}),
-                    "rows": one.rows,
-                    "labels": one.labels,
-                    "good": one.good,
-                }
-                for one in self.strata
-            ],
-            "thresholds": [_as_json(one) for one in self.thresholds],
-            **({"agreement": asdict(self.agreement)} if self.agreement else {}),
-            "within": self.within,
-            "values": {value: _as_json(one) for value, one in self.values.items()},
-        }
+        shown = {"name": self.name, **asdict(self)}
+        del shown["labelled_strata"], shown["notes"]
+        thresholds, values = ([_as_json(one) for one in found] for found in (self.thresholds, self.values.values()))
+        return shown | {"thresholds": thresholds, "values": dict(zip(self.values, values, strict=True))}
 
     def _shown(self, one: Measured) -> str:
         return f"{one.threshold:.6g}{'*' if one.threshold == self.threshold else ' '}"
@@ -237,7 +202,7 @@ class Evaluation:
 
     def _limiting_line(self, at: Measured) -> str:
         """Name the stratum below the threshold that makes the recall most uncertain."""
-        lost = [one for one in self.strata if one.stratum.low < at.threshold and one.good < one.rows]
+        lost = [one for one in self.labelled_strata if one.stratum.low < at.threshold and one.good < one.rows]
         if not lost or self.agreement:
             return ""
         most = {id(one): most_good_rows(one.part) for one in lost}
@@ -246,6 +211,11 @@ class Evaluation:
             f"Recall is limited by {limiting.stratum}: {limiting.good:,} of {counted(limiting.labels, 'label')} are good, so up "
             f"to {most[id(limiting)]:,} of its {counted(limiting.rows, 'row')} may be."
         )
+
+
+def label_file(labelled: Sequence[StratumLabels], *, file: str, sha256: str, weighted: bool = True) -> LabelFile:
+    rows, good = sum(one.labels for one in labelled), sum(one.good for one in labelled)
+    return LabelFile(file=file, sha256=sha256, rows=rows, good=good, weighted=weighted)
 
 
 def worst_first(values: Mapping[str, Measured]) -> dict[str, Measured]:

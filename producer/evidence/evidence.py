@@ -1,27 +1,25 @@
 """The evidence for a filter, as `producer evaluate --output` writes it and a manifest keeps it. It has no texts and no paths."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from pathlib import Path, PurePath
+from pathlib import Path
 from uuid import uuid4
 
 from pydantic import TypeAdapter
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.wording import local_path
-from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import RunSpec, disclosed_spec
-from shardsift.fleet.storage.manifest import scores_revision
 from shardsift.producer.evidence.intervals import Measured
 from shardsift.producer.scores.distribution import lowest_kept
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelFile:
-    file: str  # its name
+    file: str  # its name, without a path
     sha256: str
     rows: int  # with a label
     good: int
@@ -38,13 +36,13 @@ class Evidence:
     model: str  # NAME@REVISION
     scoring: str  # a digest of all that decides the scores
     threshold: float | None  # that `values` are about
-    positive: str
-    judge: str | None
+    positive: str  # the condition on `label` that makes a row good
+    judge: str | None  # a model that gave the labels
     labels: LabelFile
     strata: tuple[Mapping[str, int | float | str | None], ...]
     thresholds: tuple[Measured, ...]
     within: str | None
-    values: Mapping[str, Measured]
+    values: Mapping[str, Measured]  # by value of `within`, lowest precision first
 
     def at(self, threshold: float | None) -> Measured | None:
         return next((one for one in self.thresholds if one.threshold == threshold), None)
@@ -54,14 +52,6 @@ class Evidence:
 
 
 _EVIDENCE, _SCORING = TypeAdapter(Evidence), TypeAdapter(Scoring)
-
-
-def evidence_of(evaluation: Mapping[str, object], spec: RunSpec, receipts: Sequence[Receipt]) -> Evidence:
-    """Make evidence from the result of `Evaluation.as_json`, and from the run whose scores were evaluated."""
-    model, scoring = _made(spec, str(evaluation["score_column"]))
-    about = {"model": model, "scoring": scoring, "scores_revision": scores_revision(receipts)}
-    found = _EVIDENCE.validate_python({**evaluation, **about})
-    return replace(found, labels=replace(found.labels, file=PurePath(found.labels.file).name))
 
 
 def evidence_in(text: str | bytes | None) -> Evidence | None:
@@ -96,7 +86,7 @@ def check_evidence(evidence: Evidence, spec: RunSpec) -> None:
         raise UsageError(
             f"The evidence is about a threshold of {column}, and the filter of this run is not one: {spec.where or 'none'}."
         )
-    model, scoring = _made(spec, column)
+    model, scoring = model_and_scoring(spec, column)
     if scoring != evidence.scoring:
         other = "by that model with other options" if model == evidence.model else f"by {model}"
         raise UsageError(
@@ -122,7 +112,7 @@ def write_evidence(evidence: Evidence, file: Path) -> None:
         raise UsageError(f"{file} cannot be written: {error.strerror}. Name another --output.") from error
 
 
-def _made(spec: RunSpec, column: str) -> tuple[str, str]:
+def model_and_scoring(spec: RunSpec, column: str) -> tuple[str, str]:
     """Return a score column's model as NAME@REVISION, and a digest of the model and how it reads a text.
 
     The digest does not depend on the number format.

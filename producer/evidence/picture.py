@@ -15,12 +15,12 @@ def evaluation_picture(evaluation: Evaluation) -> bytes:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UsageError("A picture needs matplotlib. Install it with: pip install 'shardsift[tune]'") from error
-    largest = sorted(evaluation.strata, key=lambda one: -one.rows)[:_MOST_STRATA]
-    strata = [one for one in evaluation.strata if one in largest]
+    largest = sorted(evaluation.labelled_strata, key=lambda one: -one.rows)[:_MOST_STRATA]
+    strata = [one for one in evaluation.labelled_strata if one in largest]
     figure = Figure(figsize=(12.8, 4.8 + 0.1 * len(strata)), layout="constrained")
     FigureCanvasAgg(figure)
     by = f" by {evaluation.judge}" if evaluation.judge else ""
-    figure.suptitle(f"{evaluation.labels:,} labels{by}, good: {evaluation.positive}")
+    figure.suptitle(f"{evaluation.labels.rows:,} labels{by}, good: {evaluation.positive}")
     shares, reliability = figure.subplots(1, 2)
     for name in ("precision", "recall"):
         found = [(one.threshold, share) for one in evaluation.thresholds if (share := getattr(one, name))]

@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import RunSpec
-from shardsift.producer.evidence.evidence import Evidence, evidence_of
+from shardsift.fleet.storage.manifest import scores_revision
+from shardsift.producer.evidence.evidence import Evidence, model_and_scoring
 
 
 def an_evaluation(**changes: Any) -> dict[str, Any]:
@@ -45,4 +48,7 @@ def a_line(threshold: float, **changes: Any) -> dict[str, Any]:
 
 def an_evidence(spec: RunSpec, receipts: Sequence[Receipt], **changes: Any) -> Evidence:
     """Evidence by labels of rows of this run."""
-    return evidence_of(an_evaluation(**changes), spec, receipts)
+    found = an_evaluation(**changes)
+    model, scoring = model_and_scoring(spec, found["score_column"])
+    about = {"model": model, "scoring": scoring, "scores_revision": scores_revision(receipts)}
+    return TypeAdapter(Evidence).validate_python(found | about)

@@ -9,7 +9,7 @@ import pytest
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.run.model import Model
 from shardsift.producer.evidence.evidence import evidence_for, evidence_in, write_evidence
-from support.evidence import a_line, an_evaluation, an_evidence
+from support.evidence import a_line, an_evidence
 from support.records import a_receipt, a_shard, a_spec
 
 SPEC = a_spec()
@@ -30,12 +30,6 @@ def test_a_file_says_what_was_measured_without_the_place_of_the_run(file: Path) 
     assert (read.run_id, read.model) == ("labelled-run", "HuggingFaceFW/fineweb-edu-classifier@4567def")
     assert "/home/me" not in file.read_text()
     assert read.to_json() == file.read_text()
-
-
-def test_a_label_file_is_named_without_its_folder() -> None:
-    labels = an_evaluation()["labels"] | {"file": "/home/me/labels.csv"}
-
-    assert an_evidence(SPEC, RECEIPTS, labels=labels).labels.file == "labels.csv"
 
 
 def test_no_file_is_no_evidence() -> None:

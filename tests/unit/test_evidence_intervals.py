@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.evidence import coverage, missed, rare
 from shardsift.fleet.errors import UsageError
-from shardsift.producer.evidence.evaluation import Evaluation, StratumLabels
+from shardsift.producer.evidence.evaluation import Evaluation, StratumLabels, label_file
 from shardsift.producer.evidence.intervals import LabelledStratum, Share, measured
 from shardsift.producer.evidence.strata import Stratum
 
@@ -29,20 +29,24 @@ def of_crawl(lost: int) -> list[LabelledStratum]:
 
 
 def evaluation(strata: list[LabelledStratum], thresholds: list[float]) -> Evaluation:
+    labelled = tuple(
+        StratumLabels(stratum=one, rows=found.rows, labels=found.all.labels, good=found.all.good)
+        for one, found in zip((HIGH, LOW), strata, strict=True)
+    )
     return Evaluation(
         name="a-run",
         run_id="a-run",
+        scores_revision="",
         score_column="score",
+        model="",
+        scoring="",
         threshold=3.0,
         positive="label = 1",
         judge=None,
-        labels_file="labels.csv",
-        labels_sha256="",
-        is_weighted=True,
-        strata=tuple(
-            StratumLabels(stratum=one, rows=labelled.rows, labels=labelled.all.labels, good=labelled.all.good)
-            for one, labelled in zip((HIGH, LOW), strata, strict=True)
-        ),
+        labels=label_file(labelled, file="labels.csv", sha256=""),
+        strata=(),
+        labelled_strata=labelled,
+        within=None,
         thresholds=tuple(measured(strata, thresholds)),
         values={},
     )

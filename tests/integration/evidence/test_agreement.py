@@ -85,9 +85,9 @@ def test_precision_and_recall_by_another_runs_scores_are_those_of_all_rows(pair:
     assert (at.good_lost, at.bad_kept) == ((~kept & good).sum(), (kept & ~good).sum())
     assert at.alike == pytest.approx((kept == good).mean())
     assert {1.3, 1.5} < {one.threshold for one in found.thresholds}
-    assert (found.positive, found.labels, found.good) == ("label >= 2", len(pair.rows), good.sum())
-    assert all(one.labels == one.rows for one in found.strata)
-    assert sum(one.good for one in found.strata) == good.sum()
+    assert (found.positive, found.labels.rows, found.labels.good) == ("label >= 2", len(pair.rows), good.sum())
+    assert all(one.labels == one.rows for one in found.labelled_strata)
+    assert sum(one.good for one in found.labelled_strata) == good.sum()
 
 
 def test_the_threshold_in_question_stays_if_another_is_the_same_float32(pair: Pair) -> None:
@@ -98,7 +98,7 @@ def test_the_threshold_in_question_stays_if_another_is_the_same_float32(pair: Pa
 def test_a_condition_says_which_scores_of_the_other_run_are_good(pair: Pair) -> None:
     found = pair.evaluate(positive="label < 0.5 or label > 2.5")
 
-    assert found.good == ((pair.rows["label"] < 0.5) | (pair.rows["label"] > 2.5)).sum()
+    assert found.labels.good == ((pair.rows["label"] < 0.5) | (pair.rows["label"] > 2.5)).sum()
     assert found.threshold == 1.5
 
 
@@ -170,7 +170,7 @@ def test_what_only_one_run_has_is_left_out_and_counted(tmp_path: Path) -> None:
 
     found = evaluated(*published(tmp_path, one, other))
 
-    assert found.labels == 2
+    assert found.labels.rows == 2
     assert f"left out 5 rows of {tmp_path / 'one'}, 1 whole shard among them" in found.lines()
     assert f"left out 1 row of {tmp_path / 'other'}, 1 whole shard among them" in found.lines()
 
@@ -183,7 +183,7 @@ def test_parts_of_a_file_are_compared_row_by_row(tmp_path: Path) -> None:
     for runs in ((one, part), (part, one)):
         found = evaluated(*runs, 5.0, positive="label >= 5")
         assert found.at_threshold is not None
-        assert (found.labels, found.at_threshold.alike) == (6, 1)
+        assert (found.labels.rows, found.at_threshold.alike) == (6, 1)
 
 
 def test_shards_of_other_bytes_are_not_compared(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_runs_without_a_row_in_common_and_filters_that_say_nothing_are_refused(t
         evaluated(one, other)
     with pytest.raises(UsageError, match=r"all is not one threshold\. Say which of its scores are good: --positive"):
         evaluated(one, all_rows)
-    assert evaluated(one, all_rows, positive="label > 1").good == 0
+    assert evaluated(one, all_rows, positive="label > 1").labels.good == 0
 
 
 def test_the_command_prints_agreement_and_holds_requirements(pair: Pair) -> None:

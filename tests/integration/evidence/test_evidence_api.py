@@ -57,7 +57,7 @@ def test_the_labels_of_drawn_rows_are_a_table_a_frame_or_a_file(form: str, folde
     found = shardsift.evaluate(folder / "kept", labels, at=[1.5, 2])
 
     assert isinstance(found, shardsift.Evaluation)
-    assert found.labels == 100
+    assert found.labels.rows == 100
     at = found.at_threshold
     assert at is not None
     assert at.precision is not None
