@@ -20,6 +20,7 @@ from celery import Celery
 from shardsift.fleet.dispatch import queue_lost_shards, send_due_shards
 from shardsift.fleet.errors import ShardError, ShardsiftError, TransientError, UsageError
 from shardsift.fleet.ledger import Counts, Ledger, Publication
+from shardsift.fleet.ledger.connect import START_SECONDS
 from shardsift.fleet.ledger.records import RunState
 from shardsift.fleet.presence.announcements import (
     ANNOUNCE_SECONDS,
@@ -47,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 def run_finalizer(settings: Settings) -> None:
     """Run until stopped. Raises UsageError if no Redis answers, or if the Redis user lacks rights."""
-    ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
+    ledger = Ledger.connect(settings, wait_seconds=START_SECONDS)
     if settings.scratch_dir:
         tempfile.tempdir = str(settings.scratch_dir)
     remove_abandoned(settings.scratch_dir)

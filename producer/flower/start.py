@@ -27,6 +27,7 @@ from tornado.template import DictLoader
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.ledger.connect import START_SECONDS
 from shardsift.fleet.process.broker import make_app
 from shardsift.fleet.process.settings import Settings, check_state_dir, read_secret
 from shardsift.producer.flower.pages import add_runs_pages
@@ -43,7 +44,7 @@ _UNANSWERED = {f"Inspect method {method} failed" for method in Inspector.inspect
 
 def run_flower(settings: Settings, *, address: str, port: int) -> None:
     """Serve until stopped. Raises UsageError if no Redis answers or the port is taken."""
-    ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
+    ledger = Ledger.connect(settings, wait_seconds=START_SECONDS)
     _check_port(address, port)
     auth = settings.flower_auth if settings.flower_auth_file is None else read_secret(settings.flower_auth_file)
     if auth is None:

@@ -19,11 +19,9 @@ from shardsift.fleet.run.spec import BUCKET, Buckets, RunSpec, disclosed_inputs,
 from shardsift.fleet.storage.output import PICTURE_PATH
 from shardsift.producer.evidence.evidence import Evidence
 from shardsift.producer.gpus import TABLE, ListPrices
-from shardsift.producer.publishing.card_contents import Contents
+from shardsift.producer.publishing.card_contents import Contents, kept_rows, scores_alone
 from shardsift.producer.publishing.card_evidence import evidence_section
 from shardsift.producer.publishing.card_models import is_classifier, model_name, model_rows, models_section
-from shardsift.producer.publishing.card_rows import kept_rows
-from shardsift.producer.publishing.card_scores import scores_alone
 from shardsift.producer.publishing.card_text import (
     HUB_DATASET,
     cell,
@@ -33,6 +31,7 @@ from shardsift.producer.publishing.card_text import (
     hub_link,
     longer_fence,
     source_name,
+    table,
 )
 from shardsift.producer.publishing.hub_cards import NO_CARDS, HubCards, words
 from shardsift.producer.scores.distribution import histograms_of, score_table
@@ -253,12 +252,11 @@ def _buckets(buckets: Buckets) -> str:
     each = f"as much {code(buckets.by)}" if buckets.by else "as many rows"
     within = [cell(buckets.within)] if buckets.within else []
     of_each = "".join(f" of each {name}" for name in within)
-    table = [[*within, *numbers], ["---"] * (len(within) + len(numbers))]
-    table += [[*(cell(str(value)) for _ in within), *edges] for value, edges in buckets.edges]
+    rows = ([*(cell(str(value)) for _ in within), *edges] for value, edges in buckets.edges)
     return (
         f"\n- `{BUCKET}`: equal parts of the scored rows{of_each}, from 0 for the lowest {scores} to "
         f"{len(numbers)}: each has {each}, but rows of equal scores are in the same. They begin at:\n\n"
-        + "\n".join(f"| {' | '.join(map(str, row))} |" for row in table)
+        + table([*within, *numbers], rows).rstrip()
     )
 
 

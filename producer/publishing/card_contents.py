@@ -1,11 +1,19 @@
-"""Parts of a card that differ between datasets of kept rows and of scores alone, and code to load the dataset."""
+"""The parts of a card that differ between datasets of kept rows and of scores alone, and code to load the dataset."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shardsift.fleet.run.spec import RunSpec
-from shardsift.producer.publishing.card_text import HUB_DATASET
+from shardsift.fleet.process.wording import counted
+from shardsift.fleet.run.output_columns import ERROR
+from shardsift.fleet.run.spec import BestRows, RunSpec
+from shardsift.producer.publishing.card_models import kinds_of_models
+from shardsift.producer.publishing.card_text import HUB_DATASET, cell, code, percent_of, source_name
 from shardsift.producer.scores.distribution import filter_threshold, threshold_column
+
+_NEAR_THE_EDGE = (
+    "A row close to the edge of the filter could as well be on the other side: models err, and scores differ "
+    "slightly between number formats and devices. Read some such rows before you choose a threshold."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +32,78 @@ class Contents:
     source_rows: str  # the part of the source that the licence covers
 
 
-def how_to_load(spec: RunSpec, *, folder: str, called: str, also: str = "") -> str:
+def kept_rows(spec: RunSpec, rows: Mapping[str, int], missing: str) -> Contents:
+    kept, dropped = (
+        f"{rows[fate]:,}{percent_of(rows[fate], rows['rows_in'])}" for fate in ("rows_kept", "rows_dropped")
+    )
+    joined = ""
+    if spec.row_columns != RunSpec.row_columns:
+        joined = f", as {' and '.join(map(cell, spec.row_columns))} of the kept rows do"
+    return Contents(
+        rows=rows["rows_kept"],
+        subsets={"default": "data", "scores": "scores"},
+        done="filtered" if spec.where else "scored",
+        summary=_summary(spec, rows, missing),
+        how_to_load=_how_to_load(spec, folder="data", called="kept", also=_rows_not_here(spec)),
+        files="The subset `scores` has a line for *every* row that was read, kept or not, so that another threshold needs no "
+        f"new scoring: `shard` and `row` say which row it is{joined}.",
+        row_columns=spec.row_columns,
+        filter=f"| Filter | {cell(spec.where) if spec.where else 'none: every scored row is kept'} |\n",
+        kept=f"| Kept | {kept} |\n| Dropped | {dropped} |\n",
+        limits=[_NEAR_THE_EDGE] if spec.where else [],
+        source_rows="rows",
+    )
+
+
+def scores_alone(spec: RunSpec, rows: Mapping[str, int], missing: str) -> Contents:
+    read = ("the first " if spec.limit_rows else "") + counted(rows["rows_in"], "row")
+    return Contents(
+        rows=rows["rows_in"],
+        subsets={"scores": "scores"},
+        done="scored",
+        summary=f"The scores of {read} of {source_name(spec)}, by {kinds_of_models(spec)}{missing}.\n"
+        "The rows themselves are in the source, where `shard` and `row` say.",
+        how_to_load=_how_to_load(spec, folder="scores", called="scores"),
+        files="There is a line for *every* row that was read.",
+        row_columns=RunSpec.row_columns,
+        other_columns=[f"- `{ERROR.name}`: why a row has no score."],
+        source_rows="scored rows",
+    )
+
+
+def _summary(spec: RunSpec, rows: Mapping[str, int], missing: str) -> str:
+    kept, rows_in = rows["rows_kept"], rows["rows_in"]
+    read = ("the first " if spec.limit_rows else "") + counted(rows_in, "row")
+    why = f": {_best(spec.best)}" if spec.best else f": those for which {code(spec.where)}" if spec.where else ""
+    here = "the rows that pass the filter are here" if spec.where else "those that could be scored are here"
+    names = [code(name) for name, _ in spec.columns]
+    columns = f"these of its columns: {', '.join(names)}" if spec.only_columns else "all its columns"
+    return f"""{kept:,} of {read}{percent_of(kept, rows_in)} of {source_name(spec)}{why}. Every row was scored with \
+{kinds_of_models(spec)}{missing};
+{here}, in the source's order and with {columns}."""
+
+
+def _best(best: BestRows) -> str:
+    """Describe the best rows, for example "those with the highest `score`, which have 10% of all `token_count`"."""
+    scores = ("maximum of " if len(best.columns) > 1 else "") + ", ".join(map(code, best.columns))
+    within = f", within each {code(best.within)} that is not null" if best.within else ""
+    of = f"all {code(best.by)}" if best.by else "the scored rows"
+    return f"those with the highest {scores}, which {'have' if best.by else 'are'} {best.share} of {of}{within}"
+
+
+def _rows_not_here(spec: RunSpec) -> str:
+    root = _root_of(spec)
+    shard, row = ('"' + name.replace('"', '""') + '"' for name in spec.row_columns)
+    return f"""
+-- The rows of the source that are not here, with their scores: the best first
+SELECT scores.* FROM '{root}scores/**/*.parquet' AS scores
+ANTI JOIN '{root}data/**/*.parquet' AS kept
+  ON scores."shard" = kept.{shard} AND scores."row" = kept.{row}
+ORDER BY scores."{spec.scorings[0].score_column}" DESC NULLS LAST LIMIT 10;
+"""
+
+
+def _how_to_load(spec: RunSpec, *, folder: str, called: str, also: str = "") -> str:
     """Write code to paste, ending with the SQL `also`. For a folder or bucket, the code runs inside it."""
     found = HUB_DATASET.match(spec.output_uri)
     column = threshold_column(spec)
@@ -32,7 +111,7 @@ def how_to_load(spec: RunSpec, *, folder: str, called: str, also: str = "") -> s
     order = f'\nORDER BY "{column}"' if has_edge else ""
     revision = f', revision="{found[2]}"' if found and found[2] else ""
     dataset = f'"{found[1]}"{revision}' if found else f'"parquet", data_files="{folder}/**"'
-    path = f"{root_of(spec)}{folder}"
+    path = f"{_root_of(spec)}{folder}"
     return f"""
 ## How to load it
 {"" if found else f"{chr(10)}In this folder:{chr(10)}"}
@@ -54,6 +133,6 @@ SELECT * FROM '{path}/**/*.parquet'{order} LIMIT 10;
 """
 
 
-def root_of(spec: RunSpec) -> str:
+def _root_of(spec: RunSpec) -> str:
     found = HUB_DATASET.match(spec.output_uri)
     return f"{found[0]}/" if found else ""

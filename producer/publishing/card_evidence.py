@@ -8,7 +8,7 @@ from shardsift.fleet.run.spec import RunSpec
 from shardsift.fleet.storage.manifest import scores_revision
 from shardsift.producer.evidence.evidence import Evidence
 from shardsift.producer.evidence.intervals import Measured, Share
-from shardsift.producer.publishing.card_text import cell, code, percent_of
+from shardsift.producer.publishing.card_text import cell, code, percent_of, table
 from shardsift.producer.scores.distribution import lowest_kept
 
 _HEADING, _NEXT = "\n## How good is this filter?\n", "\n## How it was made\n"
@@ -74,8 +74,7 @@ def _found(spec: RunSpec, receipts: Sequence[Receipt], evidence: Evidence, at: M
 
 
 def _table(head: str, rows: Iterable[tuple[str, Measured]]) -> str:
-    lines = [(head, *_COLUMNS), ("---",) * (len(_COLUMNS) + 1)]
-    lines += [
+    lines = (
         (
             name,
             f"{one.rows_kept:,}{percent_of(one.rows_kept, one.rows)}",
@@ -85,8 +84,8 @@ def _table(head: str, rows: Iterable[tuple[str, Measured]]) -> str:
             f"about {one.bad_kept:,}",
         )
         for name, one in rows
-    ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    )
+    return table((head, *_COLUMNS), lines).rstrip()
 
 
 def _picture(column: str, thresholds: Sequence[Measured], at: Measured) -> str:

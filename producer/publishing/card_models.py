@@ -8,7 +8,7 @@ from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
 from shardsift.fleet.run.receipt import Parity, Receipt
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import RunSpec, disclosed_model
-from shardsift.producer.publishing.card_text import HUB_DATASET, cell, hub_link
+from shardsift.producer.publishing.card_text import HUB_DATASET, cell, hub_link, table
 
 _NAMES = ("Model", "Scored text", "Zero-shot", "Scores from", "Scored in", "Against float32")  # rows of the table
 
@@ -26,9 +26,8 @@ def models_section(spec: RunSpec, receipts: Sequence[Receipt]) -> str:
         return ""
     said = [_said_of(spec, index, receipts) for index in range(len(spec.scorings))]
     names = [name for name in _NAMES if any(name in one for one in said)]
-    rows = [("", *(cell(scoring.score_column) for scoring in spec.scorings)), ("---",) * (len(said) + 1)]
-    rows += [(name, *(one.get(name, "") for one in said)) for name in names]
-    return "\n## Models\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    head = ("", *(cell(scoring.score_column) for scoring in spec.scorings))
+    return "\n## Models\n\n" + table(head, ((name, *(one.get(name, "") for one in said)) for name in names))
 
 
 def kinds_of_models(spec: RunSpec) -> str:

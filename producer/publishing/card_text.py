@@ -1,6 +1,7 @@
 """Format names and values as Markdown for a card, and name the source."""
 
 import re
+from collections.abc import Iterable, Sequence
 
 from shardsift.fleet.inputs.formats import format_name, without_ending
 from shardsift.fleet.run.spec import RunSpec, disclosed_inputs
@@ -28,6 +29,11 @@ def longer_fence(text: str, *, least: int) -> str:
 def cell(text: str) -> str:
     """Format text as code in a table, where a bar would end the cell."""
     return code(text).replace("|", "\\|")
+
+
+def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+    """Format a table in Markdown. Each line ends with a line end."""
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in (head, ["---"] * len(head), *rows))
 
 
 def percent_of(part: int, whole: int) -> str:

@@ -21,7 +21,7 @@ from shardsift.producer.planning.options import RefilterOptions, RunOptions
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.planning.reproduce import command_again, command_with_other_rows
 from shardsift.producer.publishing.card import Beside, dataset_card
-from shardsift.producer.publishing.card_rows import kept_rows
+from shardsift.producer.publishing.card_contents import kept_rows
 from support.nli import nli_classifier
 from support.records import a_receipt, a_shard, a_spec
 

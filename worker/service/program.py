@@ -23,6 +23,7 @@ from kombu.entity import Queue
 
 from shardsift.fleet.errors import ExitCode, ShardsiftError, TransientError, UsageError
 from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.ledger.connect import START_SECONDS
 from shardsift.fleet.process.children import end_process
 from shardsift.fleet.process.logs import LINE, WORKER_NAME, log_to_stderr
 from shardsift.fleet.process.redis_away import ABOUT_REDIS, as_ours, is_refusal
@@ -146,7 +147,7 @@ class TakeShardsWhenLoaded(bootsteps.StartStopStep):  # type: ignore[misc]
 def _started_parent(app: Celery, hostname: str) -> Parent:
     try:
         settings = read_settings()
-        ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
+        ledger = Ledger.connect(settings, wait_seconds=START_SECONDS)
         models = resolve_models(settings.scorer, settings.models)
         return Parent(app, settings, ledger, models, hostname=hostname)
     except (UsageError, TransientError) as error:

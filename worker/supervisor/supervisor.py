@@ -14,6 +14,7 @@ import redis
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.ledger.connect import START_SECONDS
 from shardsift.fleet.presence.announcements import (
     MachineState,
     WorkerState,
@@ -61,7 +62,7 @@ def run_supervisor(
     per_worker = settings.gpus_per_worker
     slots = find_slots(gpus=gpus, workers=workers, gpus_per_worker=per_worker, device=settings.device, name=name)
     log_to_stderr()
-    ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
+    ledger = Ledger.connect(settings, wait_seconds=START_SECONDS)
     supervisor = Supervisor(slots, ledger, settings, idle_seconds=idle_seconds)
     code = supervisor.run()
     if on_idle and supervisor.ended_idle:

@@ -12,6 +12,7 @@ from shardsift.fleet.process.redis_away import advice_on, as_ours, is_refusal
 from shardsift.fleet.process.settings import Settings
 
 OLDEST_REDIS = (6, 2)
+START_SECONDS = 60.0  # time that a worker, finalizer or Flower waits at its start for a Redis that does not answer
 _PAUSE_SECONDS = 0.5
 _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"  # from OpenSSL, in the text of redis-py's ConnectionError
 logger = logging.getLogger(__name__)

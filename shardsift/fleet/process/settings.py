@@ -61,11 +61,6 @@ class Settings(BaseSettings):
         validation_alias=AliasChoices("REDIS_PASSWORD_FILE", "SHARDSIFT_REDIS_PASSWORD_FILE"),
         description="File with the Redis password, if REDIS_URL contains none.",
     )
-    redis_wait_seconds: Annotated[float, Process.SEVERAL] = Field(
-        60.0,
-        ge=0,
-        description="Time that a worker, finalizer or Flower waits at its start for a Redis that does not answer.",
-    )
     redis_is_embedded: bool = Field(False, exclude=True, description="Set by `producer run` for its own Redis.")
     only_run: str | None = Field(None, exclude=True, description="Set by `producer run`: leave other runs alone.")
     scorer: Annotated[str, Process.WORKER] = Field(

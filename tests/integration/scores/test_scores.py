@@ -18,7 +18,7 @@ from shardsift.producer.flower.pages import rows_json, run_json
 from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.options import Ranking
 from shardsift.producer.planning.plan import plan_run
-from shardsift.producer.publishing.card_rows import kept_rows
+from shardsift.producer.publishing.card_contents import kept_rows
 from shardsift.producer.scores.distribution import chart, score_bins
 from shardsift.producer.scores.scored_run import edges_of_run, near_lines, read_texts, rows_of_run_near, scored_run
 from shardsift.producer.status import run_status
