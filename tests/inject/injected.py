@@ -23,6 +23,8 @@ def install(orders: str) -> None:
     if wanted["clock_offset_seconds"]:
         _set_clock(wanted["clock_offset_seconds"])
     note = note_events(Path(wanted["events"])) if wanted["events"] is not None else _note_nothing
+    if wanted["window_rows"] is not None:
+        _cut_windows(wanted["window_rows"])
     if wanted["scorer"] is not None:
         _STAND_IN["options"] = wanted["scorer"]
         _STAND_IN["on_load"] = lambda: note("loaded")
@@ -38,6 +40,13 @@ def _set_clock(offset_seconds: float) -> None:
     """Make this machine's clock wrong. Monotonic time is right on every machine."""
     real = time.time
     time.time = lambda: real() + offset_seconds  # type: ignore[assignment]
+
+
+def _cut_windows(rows: int) -> None:
+    """Set the window size of runs that this process enqueues. Users cannot set it, so there is no option for it."""
+    from shardsift.fleet.run.spec import RunSpec
+
+    RunSpec.__init__.__kwdefaults__["window_rows"] = rows
 
 
 def stand_in_orders() -> tuple[dict[str, Any], Action]:

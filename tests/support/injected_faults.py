@@ -18,6 +18,7 @@ class InjectedFaults:
 
     folder: Path
     clock_offset_seconds: float = 0.0
+    window_rows: int | None = None  # of runs that these processes enqueue
     notes_events: bool = False
     _scorer: dict[str, object] | None = None
     _points: list[dict[str, str]] = field(default_factory=list)
@@ -87,6 +88,7 @@ class InjectedFaults:
     def environment(self) -> dict[str, str]:
         orders = {
             "clock_offset_seconds": self.clock_offset_seconds,
+            "window_rows": self.window_rows,
             "events": str(self.event_log) if self.notes_events else None,
             "scorer": self._scorer,
             "points": self._points,
