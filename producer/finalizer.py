@@ -107,7 +107,10 @@ class Finalizer:
             self._survive(lambda: self._ledger.wait_for_finished_run(seconds))
 
     def _announce(self) -> None:
-        """Announce this finalizer until it stops, in its own thread: a sweep may last longer than an announcement."""
+        """Announce this finalizer until it stops.
+
+        Runs in its own thread, because an announcement could expire during a long sweep.
+        """
         while not self._stopped.is_set():
             with suppress(redis.RedisError):  # the sweep logs that Redis is down
                 announce_finalizer(self._ledger.redis, self._state)
@@ -219,9 +222,10 @@ class Publisher:
 
 
 def publish_or_save(ledger: Ledger, run_id: str, settings: Settings) -> Publication | NotReady:
-    """Publish a run if it is ready, otherwise save finished shards that have waited too long.
+    """Publish a run if it is ready. Otherwise merge its finished shards, and save them if a wave is due.
 
-    If that fails, records and raises the error. A temporary error is tried again later.
+    Records an error of the publication in the ledger before raising it, except an error of Redis. After a temporary
+    error, a later sweep tries again.
     """
     try:
         outcome = finalize_run(ledger, run_id, without_failed=False)

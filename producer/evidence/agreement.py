@@ -1,9 +1,9 @@
 """Compare two runs of the same input. The scores of one run are the labels of all rows that both runs have scored.
 
 One pass over both runs counts rows by cells: narrow ranges of scores. The memory depends on the number of cells and not on
-the number of rows. Rows in one cell get the same rank. There are at least 16 cells between two powers of 2, and 64 cells of
-about equal size in the first shard. If the other shards are like the first one, Spearman's correlation is within 0.001 of
-the correlation of exact ranks.
+the number of rows. Rows in one cell get the same rank. There are at least 16 cells between two powers of 2.
+In addition, quantiles of the first shard divide its rows into 64 parts of about equal size. If the other shards are
+like the first one, Spearman's correlation is within 0.001 of the correlation of exact ranks.
 """
 
 from collections import Counter
@@ -48,7 +48,10 @@ _VALUES = 256  # the most of --within
 
 
 class Both(NamedTuple):
-    """The rows of a shard that have both scores. `rows` are numbers in the input, `numbers` indices in the values."""
+    """The rows of a shard that have a score in both runs. `labels` has the other run's scores.
+
+    `rows` has the row numbers in the input. `numbers` has the index of each row's value of `--within`.
+    """
 
     shard: str
     rows: Integers
@@ -58,13 +61,13 @@ class Both(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """The number of rows for each combination of the other fields. All arrays have shape (combinations,)."""
+    """`rows` has the number of rows for each combination of the other fields. All arrays have shape (combinations,)."""
 
-    numbers: Integers  # indices in the values
+    numbers: Integers  # indices of the values of `--within`
     slots: Integers  # number of thresholds at or below the score
     good: Integers  # 0 or 1
-    scores: Integers  # cells
-    labels: Integers  # cells
+    scores: Integers  # cells of the scores
+    labels: Integers  # cells of the labels
     rows: Integers
 
     def with_value(self, number: int) -> "Counts":
@@ -181,7 +184,10 @@ def _counted(shards: Iterable[Both], thresholds: Sequence[float], positive: str)
 
 
 def _cells(both: Both, parts: Sequence[Scores]) -> Iterator[Integers]:
-    """Return the cells of the scores and of the labels. A higher cell has higher scores."""
+    """Yield the cells of the scores, then those of the labels. Higher cells have higher scores.
+
+    `parts` has quantiles of the scores and of the labels.
+    """
     for scores, edges in zip((both.scores, both.labels), parts, strict=True):
         keys = keys_of(scores, np.zeros(len(scores), np.int64))
         yield cells_of(keys, np.inf) + np.searchsorted(edges, scores, side="right")
@@ -202,7 +208,10 @@ def _spearman(counts: Counts) -> float | None:
 
 
 def _measured(counts: Counts, threshold_of: Mapping[int, float]) -> list[Measured]:
-    """Measure thresholds, by slot. All rows are labelled, so the limits of each interval are equal."""
+    """Measure thresholds. `threshold_of` has each by its index among all thresholds of `counts`.
+
+    All rows are labelled, so both limits of an interval equal the estimate.
+    """
 
     def part(here: npt.NDArray[np.bool_]) -> Part:
         rows = int(counts.rows[here].sum())

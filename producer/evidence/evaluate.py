@@ -39,9 +39,10 @@ _OFF_BY = 0.01  # rounding error of a number of drawn rows that is computed from
 
 @dataclass(frozen=True, kw_only=True)
 class Joined:
-    """The number of a run's rows between edges of scores, and the score and value of each labelled row.
+    """The number of a run's rows in each range of scores, and the score and value of each row of the sheet.
 
-    `rows` has shape (values, edges + 1). `scores` and `numbers` (indices in `values`) have shape (labels,).
+    `edges` divides the scores into ranges. `values` has the values of `--within`. `rows` has shape (values, edges + 1).
+    `scores` and `numbers` have an element for each row of the sheet; `numbers` has indices in `values`.
     """
 
     edges: Scores
@@ -51,7 +52,10 @@ class Joined:
     numbers: Integers
 
     def count(self, stratum: Stratum, number: int | None, *, at_least: float = -np.inf) -> int:
-        """Count a stratum's rows with a score of `at_least` or more and, unless `number` is None, with that value."""
+        """Count a stratum's rows with a score of `at_least` or more.
+
+        `number`, an index in `values`, limits the count to rows with that value.
+        """
         lows = np.concatenate([[-np.inf], self.edges])
         here = (lows >= stratum.low) & (lows < stratum.high) & (lows >= np.float32(at_least))
         own = [text_of(value) == stratum.value or stratum.within is None for value in self.values]
@@ -59,7 +63,10 @@ class Joined:
 
 
 def labels_from(named: Location | ArrowTable, settings: Settings, *, is_weighted: bool = True) -> Labels | ScoredRun:
-    """Read a sheet, or open the run or dataset whose scores are the labels."""
+    """Read a sheet, or open the run or dataset whose scores are the labels.
+
+    Without `is_weighted`, the sheet needs no weights: all rows had the same chance to be drawn.
+    """
     if isinstance(named, (str, PathLike)) and not is_sheet(named):
         return scored_run(text_of_place(named), settings)
     return read_labels(named, is_weighted=is_weighted)
@@ -188,13 +195,16 @@ def _check_unlike(labels: Labels, good: npt.NDArray[np.float64], positive: str) 
 
 
 def _telling(bins: list[Bin]) -> list[Bin]:
-    """Return the bins at which a threshold both keeps and loses more than a few rows."""
+    """Return the bins whose start, as a threshold, keeps more than a few rows and loses more than a few."""
     few = bins[0].at_least * _FEW if bins else 0.0
     return [one for one in bins if few < one.at_least < bins[0].at_least - few]
 
 
 def _joined(run: RankedRun, labels: Labels, thresholds: Sequence[float]) -> Joined:
-    """Read all scores once. A labelled row without a score, or without a value of `--within`, gets the score NaN."""
+    """Count the run's rows by score, and find the scores of the sheet's rows. Reads all scores once.
+
+    A row of the sheet gets the score NaN if it has no score in the run, or no value of `--within`.
+    """
     lows = {stratum.low for stratum in labels.strata}
     edges = np.unique(np.array([low for low in (*lows, *thresholds) if np.isfinite(low)], np.float32))
     values: Values = [] if run.ranking.within else [None]
@@ -218,7 +228,8 @@ def _joined(run: RankedRun, labels: Labels, thresholds: Sequence[float]) -> Join
 def _check_drawn(labels: Labels, joined: Joined) -> None:
     """Raise UsageError if the rows of a sheet were not drawn from this run as it is now.
 
-    Each row must have a score in its stratum, the strata must cover all scores, and the weights must fit their sizes.
+    Each row must have a score in its stratum. The strata must cover all scores, and the weights must fit the sizes of
+    the strata.
     """
     if (missing := np.flatnonzero(np.isnan(joined.scores))).size:
         raise UsageError(

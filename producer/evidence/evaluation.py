@@ -65,7 +65,7 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """Spearman's correlation of the scores of two runs, over all rows and by value of `within`."""
+    """Spearman's correlation of the scores of two runs, over all rows and for each value of `within`."""
 
     run_id: str  # of the run whose scores are the labels
     spearman: float | None  # None if all rows of one run have the same score
@@ -106,7 +106,7 @@ class Evaluation(Evidence):
     """
 
     name: str  # the run's id, or where it is published
-    labelled_strata: tuple[StratumLabels, ...]  # the `strata`
+    labelled_strata: tuple[StratumLabels, ...]  # `strata` as typed values
     agreement: Agreement | None = None  # if the labels are the scores of another run, which makes all shares exact
     disagreeing: Sequence[DisagreeingRow] = ()  # the largest difference first
     notes: tuple[str, ...] = ()

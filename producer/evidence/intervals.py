@@ -1,9 +1,10 @@
 """Estimate precision and recall from labels of a stratified sample, with 95 % intervals. Knows no files and no runs.
 
-The share of good rows in a stratum has Jeffreys' posterior: a beta distribution with 1/2 more good and bad rows each
-than were labelled. If no label of a stratum is good, the lower limit is set to 0; if all are good, the upper limit is
-set to 1. Otherwise many strata without good labels would add up to good rows that do not exist. See Brown, Cai and
-DasGupta, "Interval Estimation for a Binomial Proportion", Statistical Science 16 (2001), 2.2.
+The share of good rows in a stratum has Jeffreys' posterior: a beta distribution whose parameters are the number of good
+labels plus 1/2 and the number of bad labels plus 1/2. If no label of a stratum is good, the lower limit is set to 0; if
+all are good, the upper limit is set to 1. Otherwise many strata without good labels would add up to good rows that do
+not exist. See Brown, Cai and DasGupta, "Interval Estimation for a Binomial Proportion", Statistical Science 16 (2001),
+2.2.
 """
 
 from collections.abc import Iterable, Sequence
@@ -115,7 +116,10 @@ def measured(strata: Sequence[LabelledStratum], thresholds: Sequence[float]) -> 
 
 
 def measured_parts(divided: Iterable[Sequence[tuple[Part, Part]]], thresholds: Sequence[float]) -> list[Measured]:
-    """Measure each threshold from the parts of all strata, each divided into rows at or above it and rows below it."""
+    """Measure each threshold from the parts of all strata.
+
+    For each threshold, `divided` has two parts of each stratum: the rows at or above the threshold, and those below it.
+    """
     drawn: dict[tuple[int, Part], tuple[Floats, Floats]] = {}
     nothing = (np.zeros(_DRAWS), np.zeros(_DRAWS))
 

@@ -138,7 +138,7 @@ def _earlier(more: Labels, positive: str | None, threshold: float) -> Earlier:
 
 
 def _check_columns(columns: Sequence[str], names: Mapping[str, str]) -> None:
-    """Raise UsageError for a column that the input lacks, and for two whose names are the same to SQL."""
+    """Raise UsageError for a column that the input lacks, and for a name that the sheet has already, in any case."""
     taken = [*SHEET_COLUMNS]
     for name in columns:
         if name not in names:

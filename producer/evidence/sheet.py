@@ -114,7 +114,7 @@ def read_labels(sheet: Location | ArrowTable, *, is_weighted: bool = True) -> La
 
 
 def below(earlier: pa.Table, new: pa.Table) -> pa.Table:
-    """Append new rows to an earlier sheet. A column that was read as text, from CSV or JSON Lines, becomes text."""
+    """Append new rows to an earlier sheet. A column that is text in either table becomes text."""
     database = _database()
     database.register("earlier", earlier)
     database.register("new", new)

@@ -56,9 +56,9 @@ def stratum_named(name: str) -> Stratum:
 
 
 def cells_of(keys: Integers, threshold: float) -> Integers:
-    """Return the cell of each key of `planning/cut.py`.
+    """Return the cell of each row. `keys` has the rows' scores and values, as `keys_of` combines them.
 
-    A cell has one value of `--within`, and a narrow range of scores on one side of the threshold.
+    A cell has the rows with one value of `--within` and a narrow range of scores, on one side of the threshold.
     """
     (at,) = keys_of(np.array([threshold], np.float32), np.zeros(1, np.int64))
     found: Integers = ((keys >> _LOW_BITS) << 1) + ((keys & 0xFFFFFFFF) >= at)
@@ -67,7 +67,10 @@ def cells_of(keys: Integers, threshold: float) -> Integers:
 
 @dataclass(frozen=True)
 class Cells:
-    """The number of a run's scored rows by cell. Arrays have shape (cells,), in ascending order."""
+    """The cells that have rows, and the number of a run's scored rows in each.
+
+    `cells` ascends; `rows` is parallel to it. For what a cell is, see `cells_of`.
+    """
 
     cells: Integers
     rows: Integers

@@ -38,7 +38,7 @@ _POLICY = (
 
 
 def add_runs_pages(application: Flower, ledger: Ledger) -> None:
-    """Add the pages. All browsers share one read of the ledger."""
+    """Add the pages. Browsers share the results of reads, as `SharedReads` says."""
     reads_of_ledger = SharedReads(ThreadPoolExecutor(_THREADS, thread_name_prefix="runs page"), seconds=_POLL_SECONDS)
     # Files are read in a separate thread, so that a slow storage does not delay other pages.
     one_thread = ThreadPoolExecutor(1, thread_name_prefix="rows of the runs page")
@@ -166,7 +166,10 @@ def rows_json(ledger: Ledger, run_id: str) -> dict[str, object]:
 
 
 def _as_it_is_now(shard: Shard) -> Shard:
-    """Update the identity of a shard's file. Skips JSON Lines and CSV, because identifying such a file reads all of it."""
+    """Update the identity of a shard's file, so that a changed file is noticed.
+
+    Does nothing for JSON Lines and CSV, because identifying such a file reads all of it.
+    """
     return replace(shard, identity=identity_now(shard.uri)[0]) if has_footer(shard.uri) else shard
 
 

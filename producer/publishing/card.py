@@ -1,4 +1,4 @@
-"""Write the dataset card: YAML for the viewer and `load_dataset`, and text about the data for people."""
+"""Write the dataset card: YAML for the Hub's viewer and `load_dataset`, and text about the data for people."""
 
 import re
 from collections import Counter, defaultdict
@@ -97,7 +97,7 @@ def _yaml(spec: RunSpec, contents: Contents, title: str, beside: Beside) -> str:
 
 
 def _configs(folders: Mapping[str, str]) -> list[dict[str, object]]:
-    """List the subsets for the viewer and `load_dataset`, the default first."""
+    """List the subsets in the form that the Hub's viewer and `load_dataset` read. The first one is the default."""
     configs: list[dict[str, object]] = [
         {"config_name": name, "data_files": [{"split": "train", "path": f"{folder}/**/*.parquet"}]}
         for name, folder in folders.items()
@@ -173,7 +173,10 @@ def _source(spec: RunSpec) -> str:
 
 
 def _format(receipts: Sequence[Receipt]) -> str:
-    """Name the formats: ` (JSON Lines)`, or ` (3 files of Parquet, 2 files of JSON Lines)`; empty for Parquet."""
+    """Name the formats of the input files, for example ` (JSON Lines)`. Empty if all are Parquet.
+
+    Several formats are counted: ` (3 files of Parquet, 2 files of JSON Lines)`.
+    """
     kinds = Counter(map(format_name, dict.fromkeys(receipt.source_uri for receipt in receipts)))
     if len(kinds) > 1:
         counts = [f"{counted(files, 'file')} of {kind}" for kind, files in kinds.most_common()]
@@ -192,7 +195,10 @@ def _changed_files(receipts: Sequence[Receipt]) -> str:
 
 
 def _work(receipts: Sequence[Receipt], rows: int, prices: ListPrices) -> str:
-    """Write the table's lines on time, tokens, cost and software. Interrupted attempts have no receipt to count."""
+    """Write the table's lines on time, tokens, cost and software.
+
+    Leaves out interrupted attempts, because they have no receipt.
+    """
     seconds: dict[str, float] = defaultdict(float)
     for receipt in receipts:
         made = receipt.scored_by
@@ -247,7 +253,7 @@ def _columns(spec: RunSpec, contents: Contents) -> str:
 
 
 def _buckets(buckets: Buckets) -> str:
-    """Describe the column of buckets, with a table of where each bucket begins."""
+    """Describe the column with each row's bucket, and list the score at which each bucket begins."""
     scores, numbers = " or ".join(map(code, buckets.columns)), range(1, len(buckets.edges[0][1]) + 1)
     each = f"as much {code(buckets.by)}" if buckets.by else "as many rows"
     within = [cell(buckets.within)] if buckets.within else []
@@ -261,7 +267,7 @@ def _buckets(buckets: Buckets) -> str:
 
 
 def _added_columns(scoring: Scoring, filtered: set[str]) -> list[str]:
-    """Describe the columns that a scoring adds. `filtered` has those that the filter names, in lower case."""
+    """Describe the columns that a scoring adds. `filtered` has the columns of the filter, in lower case."""
     raw = "raw logit" if is_classifier(scoring.model) else "score"
     made = {"none": raw, "sigmoid": "logit through a sigmoid", "softmax": "probability by softmax"}
     kind, column = made[scoring.function_to_apply], scoring.score_column

@@ -1,4 +1,4 @@
-"""The parts of a card that differ between datasets of kept rows and of scores alone, and code to load the dataset."""
+"""The parts of a card that depend on whether the dataset has kept rows or only scores, such as code to load it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -104,7 +104,10 @@ ORDER BY scores."{spec.scorings[0].score_column}" DESC NULLS LAST LIMIT 10;
 
 
 def _how_to_load(spec: RunSpec, *, folder: str, called: str, also: str = "") -> str:
-    """Write code to paste, ending with the SQL `also`. For a folder or bucket, the code runs inside it."""
+    """Write example code that loads the dataset's `folder` into a variable `called`. Ends with the SQL `also`.
+
+    For an output that is not on the Hub, the paths in the code are relative to the output.
+    """
     found = HUB_DATASET.match(spec.output_uri)
     column = threshold_column(spec)
     has_edge = filter_threshold(spec.where, column) is not None

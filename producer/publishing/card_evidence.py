@@ -1,4 +1,4 @@
-"""The card's section about its filter: precision and recall by labelled rows, or that there are none."""
+"""The card's section about its filter: precision and recall by labelled rows, or a note that there is no evidence."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,10 @@ _NOT_MEASURED = (
 
 
 def evidence_section(spec: RunSpec, receipts: Sequence[Receipt], evidence: Evidence | None) -> str:
-    """The section, with an empty line before it; empty for a run that keeps all rows or none."""
+    """Write the section, with an empty line before it. Without evidence for the filter, says that there is none.
+
+    Empty if the run has no filter, or publishes only scores.
+    """
     if spec.where is None or spec.publishes_only_scores:
         return ""
     at = evidence and evidence.at(lowest_kept(spec.where, evidence.score_column))
@@ -33,7 +36,7 @@ def evidence_section(spec: RunSpec, receipts: Sequence[Receipt], evidence: Evide
 
 
 def with_section(card: str, section: str) -> str:
-    """The card with this section in place of the one that it has. All else stays."""
+    """Replace the card's section about its filter, or insert it if the card has none. Changes nothing else."""
     if found := _SECTION.search(card):
         return f"{card[: found.start()]}{section}{card[found.end() :]}"
     before, following, after = card.partition(_NEXT)

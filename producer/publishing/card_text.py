@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from shardsift.fleet.inputs.formats import format_name, without_ending
 from shardsift.fleet.run.spec import RunSpec, disclosed_inputs
 
-# The revision of a pull request is left out: its card will be that of main.
+# Leaves out the revision of a pull request: once it is merged, its card is the card of main.
 HUB_DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@(?!refs/pr/)([^/]+))?")
 
 
@@ -22,12 +22,12 @@ def code(text: str) -> str:
 
 
 def longer_fence(text: str, *, least: int) -> str:
-    """Return at least `least` backticks, and more than the text has in a row."""
+    """Return a fence: one backtick more than the longest sequence of them in the text, but at least `least`."""
     return "`" * max(least, 1 + max(map(len, re.findall("`+", text)), default=0))
 
 
 def cell(text: str) -> str:
-    """Format text as code in a table, where a bar would end the cell."""
+    """Format text as code for a cell of a table. Escapes bars, because a bar ends a cell."""
     return code(text).replace("|", "\\|")
 
 
@@ -42,7 +42,10 @@ def percent_of(part: int, whole: int) -> str:
 
 
 def hub_dataset(spec: RunSpec) -> tuple[str, str | None] | None:
-    """Return the dataset on the Hub that the run reads, and its revision; None for several, or other files."""
+    """Return the name and revision of the Hub dataset that the run reads. The revision is None if none was named.
+
+    Returns None if the run reads several datasets, or files that are not on the Hub.
+    """
     found = {(match[1], match[2]) if (match := HUB_DATASET.match(uri)) else None for uri in spec.input_uris}
     return found.pop() if len(found) == 1 else None
 

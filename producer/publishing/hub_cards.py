@@ -55,7 +55,7 @@ def words(value: Any) -> str:
 
 
 def _metadata(kind: str, name: str, revision: str | None) -> dict[str, Any]:
-    """Read the metadata of a card. Empty for a private repository, because our card may be public."""
+    """Read a card's metadata. Empty if this fails, or if the repository is private, because our card may be public."""
     ask: Any = HfApi().dataset_info if kind == "dataset" else HfApi().model_info
     try:
         with translated(f"Reading the card of {name}"):

@@ -77,8 +77,8 @@ def merge_shards(
     """Write the merged files of one kind that do not exist yet. Returns their number. May run twice.
 
     `receipts` are the current receipts of the run's first shards, in order. The last group of shards is merged only if
-    it fills a file or the run `is_over`. Raises OutputDamaged if a stored file is lost or damaged, and the output's
-    errors.
+    it fills a file or the run `is_over`. Raises OutputDamaged if a stored file is lost or damaged. Also raises
+    other errors of the output.
     """
     if spec.target_file_bytes is None:
         return 0
@@ -129,7 +129,10 @@ def _readable(receipts: Receipts) -> Receipts:
 
 
 def _groups(receipts: Iterable[Receipt], kind: FileKind, most: int, *, is_over: bool) -> Iterator[list[Receipt]]:
-    """Group the shards that share a file. Depends only on the shards' names and sizes."""
+    """Group consecutive shards that share a file. A group is full when its sizes add up to `most`.
+
+    Yields the last group, if it is not full, only if the run `is_over`. Depends only on the shards' names and sizes.
+    """
     group: list[Receipt] = []
     size = 0
     for receipt in receipts:
@@ -162,7 +165,8 @@ def _first_rows(shards: Sequence[Receipt], kind: FileKind) -> list[int]:
 def _merged(output: Output, group: Sequence[Receipt], kind: FileKind, *, is_alike: bool = True) -> OutputFile:
     """Write and stage a file of these shards. Each call stages its own copy, so concurrent finalizers do not conflict.
 
-    Schema metadata, such as the names of classes, are dropped unless they are alike in all shards.
+    Schema metadata, such as the names of classes, are kept only if they are equal in all shards. If a shard has others,
+    starts again with `is_alike=False`.
     """
     path = kind.path_of(group[0].shard)
     with scratch_folder(None) as folder, translated(f"Merging shards into {path}"):

@@ -46,10 +46,11 @@ class NotReady:
 
 
 def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: bool = False) -> Publication | NotReady:
-    """Publish a run when all its shards are done; with `without_failed`, when none is open.
+    """Publish a run if all its shards are done or, with `without_failed`, if none is open. Otherwise return why not.
 
-    Inspects the output first, and publishes only what is missing or wrong. Shards whose stored files are lost or damaged
-    are queued again, and the run is published when they are done. With `hashes`, visible files are read and hashed too.
+    Inspects the output first, and publishes only what is missing or wrong. With `hashes`, also reads and hashes the
+    published files. If stored files of shards are lost or damaged, queues these shards again; a later call publishes
+    the run.
     Raises TransientError or ShardError from the output, such as PublishConflict if other processes keep committing.
     """
     spec = ledger.spec(run_id)
@@ -162,9 +163,9 @@ def publish_evidence(uri: str, run_id: str, evidence: Evidence) -> None:
 
 @patient
 def with_findings(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
-    """Inspect a published run's output and add the findings, because the ledger's record may be wrong.
+    """Inspect a published run's output and add the findings to its status, because the ledger's record may be wrong.
 
-    With `hashes`, also reads the output's files.
+    With `hashes`, also reads and hashes the output's files.
     """
     found = replace(status, findings=inspect_published(ledger, status.run_id, hashes=hashes))
     if not status.is_published:

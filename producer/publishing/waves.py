@@ -1,6 +1,6 @@
-"""Save finished shards of a long run in waves, if the output would otherwise lose their files before the run ends.
+"""Save the finished shards of a long run in waves. Otherwise the Hub would drop their files, which no commit names yet.
 
-Knows nothing of how an output saves them. Every finalizer that checks a run also checks for a due wave. The output
+Knows nothing of how an output saves shards. Every finalizer that checks a run also checks for a due wave. The output
 reports which shards are saved, so a wave is not repeated after a lost response or a crash.
 """
 

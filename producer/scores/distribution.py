@@ -100,9 +100,9 @@ def filter_threshold(where: str | None, column: str) -> float | None:
 
 
 def lowest_kept(where: str | None, column: str) -> float | None:
-    """Return the lowest score that a filter of one threshold keeps; None for another filter.
+    """Return the lowest score that the filter keeps. None unless it only compares this column with a threshold.
 
-    With `>`, it is the next float32 above the threshold.
+    With `>`, the result is the next float32 above the threshold.
     """
     threshold = filter_threshold(where, column)
     if threshold is None or ">=" in (where or ""):
@@ -113,7 +113,7 @@ def lowest_kept(where: str | None, column: str) -> float | None:
 
 
 def threshold_column(spec: RunSpec) -> str:
-    """Return the score column that the filter compares with a threshold, otherwise the first one that is charted."""
+    """Return the score column that the filter compares with a threshold, otherwise the first of `spec.charted`."""
     found = (column for column in spec.scoring_of if filter_threshold(spec.where, column) is not None)
     return next(found, next(iter(spec.charted)))
 

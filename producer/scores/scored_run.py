@@ -75,7 +75,10 @@ class ScoredRun:
     def edges(
         self, parts: int, *, input: Location | Sequence[Location] = (), **ranking: Unpack[RankingKeywords]
     ) -> list[Edge]:
-        """Return the exact edges between `parts` equal parts of the rows; with `by`, between parts of equal weight."""
+        """Find the exact scores that divide the rows into `parts` parts with equally many rows.
+
+        With `by`, the name of a column of weights, the parts have equal weight instead.
+        """
         if parts not in range(2, 101):
             raise UsageError(f"parts={parts!r} is wrong: it is a whole number from 2 to 100.")
         with keyword_errors():
@@ -186,7 +189,7 @@ def scored_run(target: str | None, settings: Settings) -> ScoredRun:
 
 @patient
 def edges_of_run(run: ScoredRun, ranking: Ranking, parts: int, *, source: tuple[str, ...]) -> list[Edge]:
-    """Find the edges between `parts` equal parts of the rows of finished shards."""
+    """Find the scores that divide the rows of finished shards into `parts` equal parts."""
     return ranked_by(run, ranking, source).edges(bucket_shares(parts))
 
 
@@ -267,7 +270,10 @@ def near_lines(rows: Sequence[NearRow]) -> Iterator[str]:
 
 
 def _rows_of(receipt: Receipt, scores: npt.NDArray[np.float32], near: float | None, count: int) -> list[NearRow]:
-    """Choose up to `count` rows of one shard, as `rows_near` does. `scores` has the scores of its first rows."""
+    """Choose up to `count` rows of one shard: those with scores nearest to `near`, or evenly spaced ones if it is None.
+
+    `scores` has the scores of the shard's rows, perhaps only the first ones.
+    """
     scored = np.flatnonzero(~np.isnan(scores))  # errored rows have no score
     if near is None:
         chosen = scored[:: max(1, len(scored) // count)][:count]
@@ -314,7 +320,7 @@ def read_texts(uri: str, rows: Collection[int], spec: RunSpec, scoring: Scoring)
 
 
 def read_rows(uri: str, rows: Collection[int], spec: RunSpec, columns: Sequence[str], *, bad: BadRows) -> pa.Table:
-    """Read columns of these rows of a file, in ascending order. For Parquet, reads only the row groups near them.
+    """Read columns of these rows of a file, in ascending order. Skips long ranges of a Parquet file without such rows.
 
     Adds all bad rows that it reads to `bad`, including some that are not in `rows`.
     """

@@ -43,7 +43,10 @@ def verdict(status: RunView) -> str:
 
 
 def _failed_in_short(status: RunView) -> Iterator[str]:
-    """Say how many shards failed, or why if all failures are known and have the same cause."""
+    """Say how many shards failed, and the cause if there is only one.
+
+    Omits the number if `status.failures` has all failures and they have one cause.
+    """
     has_several = len(causes_of(status.failures)) > 1
     if has_several or len(status.failures) < status.counts.failed:
         yield f"{counted(status.counts.failed, 'shard')} failed."
@@ -236,7 +239,7 @@ def what_it_waits_for(status: RunView) -> Iterator[str]:
 
 
 def _on_no_worker(status: RunView) -> str:
-    """Say that no worker is seen. One with a lease may still run, cut off from Redis."""
+    """Say that no worker is seen. A worker that holds a lease may still run, but without a connection to Redis."""
     if not status.running:
         return "No worker serves this run."
     return f"No worker for this run is seen; {_leases_end(status.running)}."

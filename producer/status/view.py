@@ -84,7 +84,7 @@ class RunView(RunState):
 
     @property
     def is_published(self) -> bool:
-        """Whether the run is published with all shards that are done now."""
+        """Whether no shard is open, and all shards that are done now are published."""
         return self.publication is not None and self.publication.shards == self.counts.done and not self.counts.open
 
     @property
@@ -192,7 +192,10 @@ class RunView(RunState):
 
     @property
     def lacks_finalizer(self) -> bool:
-        """Whether a needed finalizer is missing. A `producer run` restarts its own, so it needs one only to publish."""
+        """Whether the run needs a finalizer, and none is seen.
+
+        A `producer run` restarts its own finalizer, so here a missing one counts only when the run is to be published.
+        """
         is_awaited = self.word == "publishing" or not self.is_of_this_machine
         return self.complete and not self.is_over and not self.finalizers and is_awaited
 

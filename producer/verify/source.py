@@ -30,7 +30,10 @@ _BATCH_ROWS = 1024
 def source_shards(
     uris: tuple[str, ...], receipts: Sequence[Receipt], output_uri: str, spec: RunSpec, left_out: Sequence[str] = ()
 ) -> dict[str, Shard]:
-    """List the shards of the input, by name. Raises UsageError if they are not those that were scored."""
+    """List the shards of the input at `uris`, by name. `left_out` names failed shards of the run.
+
+    Raises UsageError if the input has none of the scored shards, or if all of them have other bytes now.
+    """
     shards = as_scored(renamed(list_input(*uris).shards, spec.folder_columns), receipts, left_out)
     scored = {receipt.shard: receipt.source_identity for receipt in receipts}
     common = [shard for name, shard in shards.items() if name in scored]
@@ -56,7 +59,8 @@ def _as_named(shards: list[Shard]) -> str:
 def unlisted_shards(source: dict[str, Shard], published: Published) -> list[Fault]:
     """Return a fault for each shard of the input that the manifest lacks.
 
-    The reverse is no fault, because `source` may be a part of the input. Empty if the run has a row limit.
+    A shard that only the manifest has is no fault, because `source` may be a part of the input. Empty if the run has a
+    row limit.
     """
     if published.spec.limit_rows:
         return []

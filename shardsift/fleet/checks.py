@@ -37,7 +37,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The result of a check, with the fields that `--json` prints.
+    """The result of a check. `--json` prints its fields.
 
     `mend` says what to do. It is empty if nothing is wrong, or if `says` already tells what to do.
     """
@@ -106,7 +106,10 @@ def _verdict_of(check: Check) -> Verdict:
 
 
 def redis_checks(settings: Settings, commands: Iterable[str], *, otherwise: Callable[[], Verdict]) -> list[Check]:
-    """Return the checks of Redis, and of its user's rights to these commands. Without REDIS_URL, run `otherwise`."""
+    """Return checks that Redis answers and that its user may run these commands.
+
+    Without REDIS_URL, return one check instead, which runs `otherwise`.
+    """
     if settings.redis_url is None:
         return [Check(name="redis", run=otherwise)]
     return [redis_check(settings), rights_check(settings, commands)]

@@ -73,8 +73,8 @@ def send_due_shards(app: Celery, ledger: Ledger, run_id: str) -> int:
 def top_up(app: Celery, ledger: Ledger, run_id: str, queue: str) -> int:
     """Send due shards if any wait and the queue is less than half full. Returns how many.
 
-    Called after every shard, so it takes one round trip, and sends rarely but many at once. It does not look for
-    expired leases; sweeps do.
+    Called after every shard. So it asks Redis only once if there is nothing to send, and otherwise sends many at once.
+    It does not look for expired leases; sweeps do.
     """
     asked = ledger.redis.pipeline(transaction=False)
     asked.zcard(Keys(run_id).waiting)
@@ -87,8 +87,9 @@ def top_up(app: Celery, ledger: Ledger, run_id: str, queue: str) -> int:
 def queue_lost_shards(ledger: Ledger, run_id: str, *, resend_seconds: float) -> int:
     """Queue shards again if their message is older than `resend_seconds` and no longer in the queue. Returns how many.
 
-    Either Redis lost the message, or a worker died while it took the message from the queue. A message that a worker
-    holds while its model loads looks the same; then the second message is answered by a refused claim. May run twice.
+    Either Redis lost the message, or a worker died while it took the message from the queue. A worker may also hold the
+    message while it loads its model. The shard is then sent twice, and the ledger refuses the second claim. May run
+    twice.
     """
     overdue = ledger.sent_before(run_id, seconds=resend_seconds)
     if not overdue:

@@ -1,5 +1,5 @@
-/* The Runs page: it asks for JSON every two seconds and shows it. Names and errors come from anywhere, so data only ever
-   becomes text: nothing here writes HTML. */
+/* The Runs page: it asks for JSON every two seconds and shows it. Names and errors may contain HTML, so all
+   data is inserted as text. */
 (function () {
     "use strict";
 
@@ -49,7 +49,7 @@
         return whole ? (100 * part / whole).toFixed(1) + " %" : "—";
     }
 
-    /* Calls `render` if the data differs from that of the last call, so that focus and open parts stay as they are. */
+    /* Returns a function that calls `render` only if its data has changed, so that focus and open parts stay. */
     function onChange(render) {
         let last;
         return function (data) {
@@ -191,7 +191,7 @@
             cell("Left", run.time_left || "—", "short"));
     }
 
-    /* Now, or after the end over all the work; not while a run waits. */
+    /* The current speed of a running run, or the mean speed of a run without open shards. A dash while a run waits. */
     function speed(run) {
         const waits = run.counts.queued + run.counts.running > 0 && run.state !== "running";
         return waits ? "—" : ROUNDED.format(run.rows_per_second);
@@ -431,7 +431,7 @@
         return parts(shares.map(([name, share]) => [share, name]));
     }
 
-    /* For example `41 % of peak, 63 % of memory, 97 % busy`: what is known. */
+    /* For example `41 % of peak, 63 % of memory, 97 % busy`. Leaves out unknown shares. */
     function deviceUse(report) {
         return parts([[report.peak_share, "of peak"], [report.memory_share, "of memory"], [report.busy_share, "busy"]]
             .filter(([share]) => share !== null));

@@ -103,9 +103,9 @@ def type_named(name: str) -> pa.DataType:
 
 
 def read_as(name: str) -> pa.DataType:
-    """Return the Arrow type with this name, with JSON_TEXT for JSON.
+    """Return the Arrow type with this name. For JSON it is JSON_TEXT.
 
-    Raises ValueError if no type or several types have this name.
+    Raises ValueError unless the text is the name of exactly one type.
     """
     found, rest = _parsed(name)
     if rest or str(found).replace(str(JSON_TEXT), JSON) != name:

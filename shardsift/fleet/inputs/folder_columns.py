@@ -14,7 +14,10 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def folder_values(uri: str) -> dict[str, str | None]:
-    """Return the values in a file's folder names, by column."""
+    """Return the values in a file's folder names, by column.
+
+    A value is None for `__HIVE_DEFAULT_PARTITION__`, which is how Hive writes null.
+    """
     pairs = (folder.split("=", 1) for folder in uri.split("/")[:-1] if "=" in folder)
     return {unquote(name): None if value == _NULL else unquote(value) for name, value in pairs}
 

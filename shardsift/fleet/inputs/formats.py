@@ -30,7 +30,7 @@ def format_name(name: str) -> FormatName:
 
 
 def has_footer(name: str) -> bool:
-    """Return whether the file is Parquet, so that its footer has the rows, types and offsets."""
+    """Return whether the file is Parquet. Its footer then has the number of rows, the types and the offsets."""
     return format_name(name) == "Parquet"
 
 

@@ -64,8 +64,10 @@ def open_input(
 def columns_of_lines(uris: Sequence[str], chosen: ColumnTypes | None = None) -> ColumnTypes:
     """Find the names and types of columns from a sample of JSON Lines or CSV files. Deterministic.
 
-    With `chosen`, find only the types that it lacks. Files that cannot be read are skipped. Raises ShardError if all
-    are skipped, except for JSON Lines if `chosen` lacks no type. Raises UsageError if a chosen column does not exist.
+    With `chosen`, find only the types that it lacks. Raises UsageError if a chosen column does not exist.
+
+    Files that cannot be read are skipped. If all are skipped, raises ShardError, unless they are JSON Lines and
+    `chosen` has every type.
     """
     kind = _LINES[format_name(uris[0])]
     files = min(len(uris), _MOST_SAMPLED)

@@ -35,7 +35,7 @@ def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file for streaming.
 
     Raises ShardError if it is missing or broken, TransientError if the network fails. Dictionaries are read with int32
-    indices: with others, pyarrow rejects a whole column if one text is not UTF-8.
+    indices: with other index types, pyarrow rejects a whole column if one text is not UTF-8.
     """
     with _opened(uri) as (_, parquet, _):
         yield parquet

@@ -20,7 +20,10 @@ _OF_A_LIST = 5  # bytes of an offset and a validity flag
 
 
 class RowsAhead:
-    """The rows of a row group that are not decoded yet, limited to some columns."""
+    """The rows of a row group that are not decoded yet. Estimates the memory that the next of them take when decoded.
+
+    Counts only `columns`; empty means all.
+    """
 
     def __init__(self, file: BinaryIO, metadata: pq.FileMetaData, group: int, columns: Collection[str]) -> None:
         found = metadata.row_group(group)
@@ -67,7 +70,10 @@ class RowsAhead:
 
 
 def _slots(kind: pa.DataType) -> list[int]:
-    """Return how many values Arrow stores for a null in each Parquet column: several in lists of fixed size."""
+    """Return how many values Arrow stores for a null, for each Parquet column of this type.
+
+    It is one, except in lists of fixed size.
+    """
     kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     inner = [count for number in range(kind.num_fields) for count in _slots(kind.field(number).type)]
     return [count * (kind.list_size if pa.types.is_fixed_size_list(kind) else 1) for count in inner or [1]]

@@ -1,4 +1,8 @@
-"""Refuse files of a table or of an unfinished write: only a log, which we do not read, says which are valid."""
+"""Refuse the files of a Delta, Iceberg, Hudi or DuckLake table, or of a write that has not finished.
+
+Some of these files may be removed or replaced rows. Only a log or catalog, which we do not read, says which files
+count.
+"""
 
 import re
 from collections import defaultdict

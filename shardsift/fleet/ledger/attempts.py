@@ -17,7 +17,7 @@ _MAX_BACKOFF_SECONDS = 600.0
 
 
 class Attempts(LedgerBase):
-    """Makes and ends claims. A claim lasts for one lease; by its fencing token the ledger recognises a stale claim."""
+    """Makes and ends claims. A claim lasts for one lease. Its fencing token shows the ledger whether it is stale."""
 
     def claim(
         self, run_id: str, shard_name: str, owner: str, *, nonce: str | None = None, number_format: str = ""
@@ -128,9 +128,10 @@ class Attempts(LedgerBase):
         return self._end_attempt(claim, Outcome.NON_RETRYABLE, error, traceback)
 
     def report_crash(self, run_id: str, shard_name: str, owner: str, error: str, traceback: str = "") -> int:
-        """Record that the process that scored a shard for `owner` died, so that the shard need not wait for its lease.
+        """Record that the process that scored a shard for `owner` died.
 
-        Does nothing if that owner does not hold the shard. Returns the number of open shards.
+        Then the shard need not wait for its lease to expire. Does nothing if that owner does not hold the shard.
+        Returns the number of open shards.
         """
         return self._end(run_id, shard_name, ["owner", owner, Outcome.CRASH, redacted(error), redacted(traceback)])
 

@@ -50,7 +50,7 @@ class LedgerBase:
     def message_queue(self, run_id: str, queue: str) -> str:
         """Return the queue for a run's messages, given its scorer's `queue`.
 
-        With the embedded Redis each run has a queue of its own, which stopped runs cannot fill.
+        With the embedded Redis, each run has a queue of its own, so that messages of stopped runs do not fill it.
         """
         return queue_of_run(queue, run_id) if self._runs_have_queues else queue
 
@@ -140,7 +140,7 @@ class Keys:
         return f"{self.run}:scores:{shard}"
 
     def of(self, shard: str = "") -> list[str]:
-        """Return all keys of a script, in the order that `lua/prelude.lua` expects."""
+        """Return the keys that every script gets, in the order that `lua/prelude.lua` expects."""
         states = [self.waiting, self.sent, self.running, self.failed, self.receipts]
         tallies = [self.histograms, self.errored]
         return [self.run, self.shards, *states, *tallies, self.attempts(shard), self.scores(shard), REFUSED]

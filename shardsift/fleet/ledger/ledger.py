@@ -84,7 +84,7 @@ class Ledger(Attempts, Results):
         return added
 
     def _note_queued(self, run_id: str) -> None:
-        """Note when shards were queued: time without progress before this does not make a run look stalled."""
+        """Note the time at which shards were queued. Idle time before it does not make a run look stalled."""
         self.redis.hset(Keys(run_id).run, "queued_ms", self._now_ms())
 
     def mark_enqueued(self, run_id: str, *, shards: int) -> None:
@@ -135,7 +135,7 @@ class Ledger(Attempts, Results):
         ]
 
     def _takeable(self, run_id: str, queued: int, max_workers: str | None) -> int:
-        """Return how many queued shards further workers may take, with the run's limit of workers."""
+        """Return how many of the `queued` shards may get a worker, given the run's limit of workers."""
         if max_workers is None:
             return queued
         workers = {shard.worker for shard in self.running_shards(run_id)}
@@ -173,7 +173,7 @@ class Ledger(Attempts, Results):
         return was_paused
 
     def settle_format(self, run_id: str, number_format: str) -> None:
-        """Set the run's number format, that of its finished shards, unless it has one already."""
+        """Set the run's number format to that of its finished shards. Does nothing if the run already has a format."""
         self.redis.hsetnx(Keys(run_id).run, "format", number_format)
 
     def steer(self, run_id: str, steering: Steering) -> None:
@@ -270,7 +270,10 @@ class Ledger(Attempts, Results):
     # --- Which shards need a message in the queue. `shardsift/fleet/dispatch.py` sends the messages. ---
 
     def take_due(self, run_id: str, *, room: int) -> Due:
-        """Take the shards that need a message now, and note them as sent. `room` limits those without an attempt."""
+        """Take the shards that need a message now, and note them as sent.
+
+        `room` limits the shards that were never started.
+        """
         arguments = [room, _DUE_LIMIT, self._lease_ms, self._outage_ms, self._max_attempts]
         again, fresh = self._run_script("take_due", Keys(run_id).of(), arguments)
         return Due(again=again, fresh=fresh, more=max(len(again), len(fresh)) >= _DUE_LIMIT)
@@ -335,7 +338,8 @@ class Ledger(Attempts, Results):
     def record_publication(self, run_id: str, publication: Publication, *, version: int | None = None) -> bool:
         """Record what was published. Ends a cancellation that arrived meanwhile.
 
-        Returns False if the receipts no longer have this `version`: the run is not published, and a sweep tries again.
+        Returns False if the receipts no longer have this `version`. Then the run is not published, and a sweep tries
+        again.
         """
         arguments = [_PUBLICATION.dump_json(publication), "" if version is None else version]
         return bool(self._run_script("record_publication", Keys(run_id).of(), arguments) == "recorded")

@@ -37,7 +37,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A worker's time-limited right to a shard. Its own fencing `token` keeps late writers out."""
+    """A worker's time-limited right to a shard. By its fencing `token` the ledger refuses a worker that is too late."""
 
     run_id: str
     shard: Shard
@@ -48,7 +48,7 @@ class Claim:
 
     @property
     def what(self) -> str:
-        """The start of a log line, without the run, which is a field of the line."""
+        """The shard's name as the start of a log line. The run is left out, because it is a field of the line."""
         return f"Shard {self.shard.name}"
 
     @property
@@ -168,7 +168,7 @@ class Publication:
 
 @dataclass(frozen=True, kw_only=True)
 class RunState:
-    """What commands and finalizers have noted about a run, beside the states of its shards."""
+    """What commands and finalizers have noted about a run. The states of its shards are not part of it."""
 
     complete: bool = False  # whether enqueueing finished; a producer may have died midway
     cancelled: bool = False
@@ -183,7 +183,7 @@ class RunState:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenRun:
-    """A run with open shards. `running` shards have a worker; `queued` counts those that further workers may take."""
+    """A run with open shards. `running` shards have a worker; `queued` counts those that may still get one."""
 
     run_id: str
     spec: RunSpec

@@ -61,13 +61,16 @@ def read_pace(run: Mapping[str, str], *, now_ms: int, end_ms: int) -> Pace:
 
 
 def _slots_lately(run: Mapping[str, str], newest: int) -> dict[int, int]:
-    """Return the rows of each recent slot. Skips slots in the future, noted before Redis's clock was set back."""
+    """Return the number of rows scored in each of the last 30 slots of ten seconds, by slot.
+
+    Ignores slots after `newest`: they are from before Redis's clock was set back.
+    """
     noted = (run[field].split(":") for field in run if field.startswith("pace:"))
     return {int(slot): int(rows) for slot, rows in noted if newest - _SLOTS < int(slot) <= newest}
 
 
 def _seconds_of(slot: int, begin_ms: int, end_ms: int) -> float:
-    """Return how many seconds of the slot lie within the run."""
+    """Return how many of the slot's ten seconds lie between the begin and the end of the run."""
     return max(0, min((slot + 1) * _SLOT_MS, end_ms) - max(slot * _SLOT_MS, begin_ms)) / 1000
 
 

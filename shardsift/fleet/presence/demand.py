@@ -77,9 +77,10 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """The number of open shards that need this load. `queued` shards have no worker yet, `running` shards have one.
+    """The number of open shards that need these models in this precision (`load`).
 
-    A run with a limit of workers adds to `queued` at most one shard for each worker that it may still have.
+    `queued` shards have no worker yet, `running` shards have one. If a run limits its workers, `queued` counts no more
+    of its shards than it may still get workers.
     """
 
     load: Load

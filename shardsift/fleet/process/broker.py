@@ -76,7 +76,7 @@ class _App(Celery):  # type: ignore[misc]  # Celery is untyped
 
 
 class InstalledModules(AppLoader):  # type: ignore[misc]
-    """Imports tasks without putting the current folder on the path: unlike Celery, ignores a worker.py in it."""
+    """Imports tasks without the current folder on the path, where Celery would import any worker.py."""
 
     def read_configuration(self, env: str = "") -> dict[str, Any]:
         return {}  # instead of the module in CELERY_CONFIG_MODULE
@@ -109,7 +109,7 @@ def make_app(name: str, settings: Settings, *, is_current: bool = True, **overri
 
 
 class _RedactingDispatcher(EventDispatcher):  # type: ignore[misc]
-    """Removes secrets from events, which Flower shows and stores, and which every client of the broker can read."""
+    """Removes secrets from events. Flower shows and stores events, and every client of the broker can read them."""
 
     def send(self, type: str, *arguments: Any, **fields: Any) -> Any:
         return super().send(type, *arguments, **all_redacted(fields))
@@ -142,7 +142,10 @@ _PRIORITY_SEPARATOR = "\x06\x16"  # kombu's own
 
 
 def queue_lists(queue: str) -> list[str]:
-    """Name the Redis lists with a queue's messages, in the order in which workers empty them: started shards first."""
+    """Name the Redis lists with a queue's messages, in the order in which workers empty them.
+
+    The first list has the messages of shards that were started before.
+    """
     return [queue, f"{queue}{_PRIORITY_SEPARATOR}{NEW}"]
 
 
@@ -233,5 +236,8 @@ class RefusingAMQP(AMQP):  # type: ignore[misc]
 
 
 def _is_of_content(error: Exception) -> bool:
-    """Return whether an element's content caused the error. A DataError counts: Redis takes no such value."""
+    """Return whether the content of a queue's element caused the error, not Redis or the network.
+
+    `DataError` counts, although it is a RedisError: the element has a value that cannot be sent to Redis.
+    """
     return isinstance(error, redis.DataError) or not isinstance(error, _NOT_OF_CONTENT)

@@ -213,7 +213,10 @@ def _takes_value(option: Any) -> bool:
 
 
 def _about_extra(extra: list[str], given: list[str]) -> str:
-    """Explain values that belong to no option: the shell has split a glob or a text with spaces into several."""
+    """Return an error message for values that belong to no option.
+
+    Usually the shell has split a glob or a text with spaces into several values.
+    """
     before, first = given[: given.index(extra[0])], Path(extra[0])
     if len(before) > 1 and before[-2].startswith("-") and not before[-1].startswith("--"):
         option, value = before[-2:]
@@ -322,5 +325,5 @@ def _lacking() -> str:
 
 
 def _is_of_redis(error: Exception) -> bool:
-    """Compares modules' names, so that printing help need not import redis."""
+    """Return whether redis-py raised the error. Compares module names, so that help need not import redis."""
     return any(kind.__module__ == "redis.exceptions" for kind in type(error).__mro__)

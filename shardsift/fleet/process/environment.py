@@ -1,7 +1,7 @@
 """Remove environment variables that are meant for other programs, before libraries read them in our processes.
 
-For example, a host of Airflow or Django has CELERY_BROKER_URL, and a launcher of trainings ACCELERATE_MIXED_PRECISION.
-They would change where our messages go, the scores, or the output of a command.
+For example, hosts of Airflow or Django often set CELERY_BROKER_URL, and training launchers set
+ACCELERATE_MIXED_PRECISION. Such variables could redirect our messages, or change the scores or the output of a command.
 """
 
 import os

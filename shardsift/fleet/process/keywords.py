@@ -95,7 +95,7 @@ def options_from(
 
 
 def keywords_of(kind: type[Any]) -> dict[str, tuple[str, Any]]:
-    """Return the field and annotation of each option, by its name as a keyword argument."""
+    """Map the keyword of each option to its field's name and annotation. A keyword is the name for Python users."""
     types = get_type_hints(kind, include_extras=True)
     return {_keyword(field.name, types[field.name]): (field.name, types[field.name]) for field in fields(kind)}
 

@@ -69,7 +69,10 @@ class RedisAddress:
 
 
 def redis_address(url: str, password: str | None) -> RedisAddress:
-    """Read a URL. `password` applies if the URL has none. Raises UsageError, without any value of the URL."""
+    """Read a URL. `password` applies if the URL has none.
+
+    Raises UsageError. Its message quotes no value from the URL, because one may be a password.
+    """
     try:
         return _read(url.strip(), password)
     except ValueError as error:

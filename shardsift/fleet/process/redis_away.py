@@ -45,7 +45,10 @@ logger = logging.getLogger(__name__)
 
 
 def wait_for_redis(action: Callable[[], T], stopping: threading.Event) -> T:
-    """Call `action` until Redis accepts it. Returns its result. Raises Stopped if the worker stops meanwhile."""
+    """Call `action` until Redis accepts it. Returns its result.
+
+    Raises Stopped if `stopping` is set while it waits, and at once any error that `_may_pass` calls final.
+    """
     while True:
         try:
             return action()

@@ -31,7 +31,7 @@ from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model, model_names, w
 
 
 class Process(StrEnum):
-    """The process that reads a setting. It is metadata of each field of Settings, and groups docs/settings.md."""
+    """The process that reads a setting. Each field of Settings has it as metadata. It groups docs/settings.md."""
 
     PRODUCER = "producer"  # a command of `producer`, without the finalizer
     FINALIZER = "finalizer"

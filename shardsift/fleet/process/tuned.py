@@ -54,7 +54,10 @@ def find_tuned(state_dir: Path, key: Key) -> Tuned | None:
 
 
 def store_tuned(state_dir: Path, tuned: Tuned) -> Path:
-    """Store a budget in place of any with the same key. Raises UsageError if the folder cannot be written."""
+    """Store a budget, in place of an earlier one for the same model, device, format and backend.
+
+    Raises UsageError if the folder cannot be written. Returns the path of the file.
+    """
     others = [other for other in read_tuned(state_dir) if other.key != tuned.key]
     file = state_dir / FILE_NAME
     aside = state_dir / f".{FILE_NAME}.{uuid4().hex}"

@@ -232,7 +232,8 @@ def _parsed(database: duckdb.DuckDBPyConnection, where: str) -> Any:
 def _column_of(reference: dict[str, Any], names: Collection[str] = ()) -> str:
     """Return a column's name in lower case, without table and struct fields.
 
-    `rows` before a dot is the table, unless `names` has a column called rows and none of the name after the dot.
+    A leading `rows.` is the name of the table. It is a column called rows instead if `names` has that column but does
+    not have the name after the dot.
     """
     first, *rest = (str(name).lower() for name in reference["column_names"])
     is_table = rest and first == _TABLE and (rest[0] in names or first not in names)

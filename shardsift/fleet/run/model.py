@@ -49,7 +49,7 @@ class Model:
 
 
 def worker_queue(queues: Iterable[str]) -> str:
-    """Name the queue of workers that have loaded the models of all these queues."""
+    """Name the queue of workers that have loaded several models. `queues` has the name of each model's own queue."""
     return "+".join(sorted(set(queues)))
 
 

@@ -117,7 +117,7 @@ Options = TypeVar("Options", bound=ScoreOptions)
 
 @dataclass(frozen=True, kw_only=True)
 class Completed(Generic[Options]):
-    """The options of one model of a run. `by_recipe` has those that came from the model's recipe."""
+    """The options of one model of a run. `by_recipe` has the options that came from the model's recipe, by name."""
 
     options: Options
     by_recipe: dict[str, Any]
@@ -126,7 +126,10 @@ class Completed(Generic[Options]):
 def completed_options(
     models: Mapping[str, Model], options: Options, *, has_pairs: bool = False
 ) -> dict[str, Completed[Options]]:
-    """Complete each model's options by its recipe. If some models are zero-shot, label options apply only to those."""
+    """Complete each model's options by its recipe.
+
+    If some of the models are zero-shot, only these get the options about labels.
+    """
     choosing = [key for key, model in models.items() if entailment_output(model) is not None]
     without_labels = replace(options, labels=(), multi_label=False, hypothesis_template=None)
     found = {}

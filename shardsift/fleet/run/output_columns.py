@@ -58,9 +58,10 @@ def kept_schema(input_schema: pa.Schema, spec: RunSpec) -> pa.Schema:
 
 
 def _metadata(schema: pa.Schema, added: Sequence[pa.Field]) -> dict[bytes, str] | None:
-    """Keep only the features of `datasets`, such as the names of classes, as metadata.
+    """Return the output's metadata: the features that the library `datasets` reads, such as the names of classes.
 
-    Other metadata may be wrong for the output. Spark, for example, reads only the columns that its metadata names.
+    None if the input has no features. Other metadata of the input is dropped, because it may be wrong for the output.
+    Spark, for example, reads only the columns that its metadata names.
     """
     try:
         known = json.loads(schema.metadata[_FEATURES])["info"]["features"]
@@ -132,7 +133,7 @@ def check_output_columns(scorings: Sequence[Scoring]) -> None:
 
 
 def scores_schema(spec: RunSpec) -> pa.Schema:
-    """Return the schema of the scores file. It has every input row, so that another threshold needs no GPU."""
+    """Return the schema of a scores file. The file has every input row, so that another threshold needs no GPU."""
     return pa.schema([SHARD, ROW, *output_fields(spec), *logits_fields(spec), ERROR])
 
 

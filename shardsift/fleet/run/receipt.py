@@ -207,7 +207,7 @@ def row_totals(receipts: Iterable[Receipt]) -> dict[str, int]:
 class Receipts(Sequence[Receipt]):
     """Receipts that are stored compressed and decoded on access, which takes a tenth of the memory.
 
-    The first receipt is the dictionary of the compression.
+    The first receipt serves as the dictionary for the compression.
     """
 
     def __init__(self, receipts: Iterable[Receipt]) -> None:

@@ -19,8 +19,8 @@ _ABOUT = "model", "checked", "url", "note", "int_score", "zero_shot"
 class Recipe:
     """A model and its options, by their names in `RunOptions`. None leaves an option unchanged.
 
-    "checked" means that a test compares our scores with those of the source's code, on a small random model of this
-    architecture. Otherwise the options were only read from the source, which is the model's card or `url`.
+    If `checked` is "checked", a test compares our scores with those of the source's code, on a small random model of
+    this architecture. Otherwise the options were only read from the source, which is the model's card or `url`.
     """
 
     model: str  # its name on the Hub

@@ -152,7 +152,7 @@ class Scoring:
 
     @property
     def logits_column(self) -> str:
-        """The column of all logits. Only scores files have it, and only if the logits do not follow from the score."""
+        """The name of the column of all logits. Only scores files have this column, and only if `has_logits_column`."""
         return f"{self.score_column}_logits"
 
     @property

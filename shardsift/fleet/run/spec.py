@@ -44,7 +44,7 @@ class Buckets(Ranked):
 
 @dataclass(frozen=True, kw_only=True)
 class BestRows(Ranked):
-    """The share of best rows that the user asked for, for the card. The spec's `where` has the resulting threshold."""
+    """The share of best rows that the user asked for. The card shows it. The spec's `where` has the threshold."""
 
     share: str  # such as 10%
 
@@ -217,7 +217,10 @@ def part_name(file: str, number: int) -> str:
 
 
 def file_name(shard: str, files: Container[str]) -> str:
-    """Return the name of a shard's file. `files` has all files, because a whole file may be named like a part."""
+    """Return the name of the file that a shard is, or is a part of.
+
+    `files` has the names of all files. It is needed because the name of a whole file may look like that of a part.
+    """
     return shard if shard in files else whole_name(shard)
 
 
@@ -270,7 +273,8 @@ def disclosed_spec(spec: RunSpec) -> RunSpec:
 def disclosed_inputs(spec: RunSpec) -> tuple[str, ...]:
     """Return the inputs for publication: Hub URIs unchanged, and only the last part of others (file, folder or glob).
 
-    The names of home folders and buckets are private. An input that names one becomes the glob below it, or `**`.
+    The names of home folders and buckets are private. An input that is such a folder or bucket itself becomes the glob
+    below it, or `**` if there is none.
     """
     roots = ((uri, None if uri.startswith(_HUB) else _ROOT.fullmatch(uri)) for uri in spec.input_uris)
     return tuple((root["glob"] or "**") if root else _last_part(uri) for uri, root in roots)
@@ -304,7 +308,10 @@ def disclosed_worker(spec: RunSpec, worker: str) -> str:
 
 
 def _last_part(uri: str) -> str:
-    """Return the last part of a path; for a glob, from the part before its first wildcard: `shards/**/*.parquet`."""
+    """Return the last part of a path. Hub URIs are returned unchanged.
+
+    For a glob, return everything from the part before its first wildcard: `shards/**/*.parquet`.
+    """
     if uri.startswith(_HUB):
         return uri
     parts = [part for part in uri.rstrip("/").split("/") if part] or [uri]

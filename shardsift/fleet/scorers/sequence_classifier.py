@@ -82,7 +82,7 @@ def _about_file(file: str) -> str:
 
 
 def configured_threshold(model: Model) -> float | None:
-    """Return the lowest score of rows to keep, if `worker train` wrote one into the model's config.json."""
+    """Return the lowest score of rows to keep, from the model's config.json. None unless `worker train` wrote one."""
     return threshold_in(_config_of(model))
 
 

@@ -121,7 +121,10 @@ def _from_library(error: Exception, doing: str) -> ShardError | TransientError:
 
 
 def _from_path(error: OSError, doing: str) -> ShardError:
-    """Translate an error about a path. If the file's folder is missing too, this machine may not mount the disk."""
+    """Translate an error about a path.
+
+    If the file's folder is missing too, the cause may be this machine, which does not mount the disk (`of_machine`).
+    """
     folder = Path(error.filename).parent if error.filename else None
     lacks_folder = error.errno == errno.ENOENT and folder is not None and not folder.exists()
     hint = f" This machine has no folder {folder}: mount its disk." if lacks_folder else ""
@@ -156,7 +159,8 @@ def _is_of_client(error: Exception) -> bool:
 def _is_about_an_answer(error: Exception) -> bool:
     """Return whether the Hub's client raised an error such as KeyError because of an unexpected answer.
 
-    The same error from our code is a bug. A ValueError of the client's file system is about a URL that it cannot use.
+    The same error from our code is a bug. A ValueError of the client's file system does not count: it means that the
+    client cannot use a URL.
     """
     modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
     last = next((name for name in reversed(modules) if name.partition(".")[0] in {_HUB_CLIENT, *_OURS}), "")

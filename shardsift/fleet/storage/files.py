@@ -59,7 +59,10 @@ class Files:
         return {str(path).rstrip("/").rpartition("/")[2] for path in paths}
 
     def neighbours(self, *names: str) -> Iterator["Files"]:
-        """Yield all parent folders, and folders up to two levels below this one that directly contain a given name."""
+        """Yield all parent folders of the root, then the folders below it that directly contain one of `names`.
+
+        Looks up to two levels below the root. `names` are names of files or folders.
+        """
         root = os.path.realpath(self.root) if isinstance(self._fs, LocalFileSystem) else self.root.rstrip("/")
         top = 2 if isinstance(self._fs, BucketFiles) else 0  # a Hub bucket is buckets/<user>/<name>
         while (root := root.rpartition("/")[0]) and root.count("/") >= top:

@@ -70,7 +70,10 @@ class FolderOutput(Output):
             raise UsageError(f"{error} Choose an --output that can be written.") from error
 
     def reserve_state(self, spec: RunSpec) -> None:
-        """Prepare this folder for receipts and checkpoints of a run with another output. Several runs may share it."""
+        """Prepare this folder for receipts and checkpoints of a run whose output is elsewhere.
+
+        Several runs may share the folder.
+        """
         with translated(f"Preparing {self.uri}, the SHARDSIFT_STATE_URI"):
             self._files.create_bucket(public=False)
             self._write(f"{self._workplace}/state.json", disclosed_spec(spec).to_json())
@@ -187,7 +190,8 @@ class FolderOutput(Output):
     def _checkpoint_folder(self, shard: str) -> str:
         """Return the folder of a shard's checkpoints.
 
-        It ends in .parquet, so that the checkpoint `0` of a shard `a` is not in the place of a shard `a/0`.
+        It ends in .parquet. Otherwise checkpoint `0` of a shard `a` would have the same path as the folder of a shard
+        `a/0`.
         """
         return f"{self._workplace}/checkpoints/{data_path_of(shard)}"
 
@@ -242,7 +246,10 @@ class FolderOutput(Output):
     # --- publishing -------------------------------------------------------------------------------------------------
 
     def _checked(self, receipts: Sequence[Receipt]) -> list[tuple[str, OutputFile]]:
-        """Read and check all files. Returns the staged ones, which must be moved. Raises OutputDamaged."""
+        """Read and check all files. Returns those that are staged and must be moved, each with its shard.
+
+        Raises OutputDamaged.
+        """
         files = files_of(receipts)
         with ThreadPoolExecutor(READERS) as readers:
             copies = dict(zip(files, readers.map(self._copy_of, files), strict=True))
@@ -278,7 +285,10 @@ class FolderOutput(Output):
                 raise OutputDamaged({shard: str(Finding(path=file.path, problem=problem))}) from error
 
     def _remove_staged(self, receipts: Sequence[Receipt]) -> None:
-        """Remove the staged files of published shards. A failed shard that is retried may be staging files now."""
+        """Remove the staged files of published shards.
+
+        Keeps those of other shards: a failed shard may be retried, and stage files now.
+        """
         files = {file.path for file in files_of(receipts)}
         files |= {path_of(receipt.shard) for receipt in receipts for path_of in (data_path_of, scores_path_of)}
         for path in sorted(files):

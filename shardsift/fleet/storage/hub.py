@@ -108,9 +108,9 @@ class HubOutput(Output):
             self._state.drop_checkpoints(shard)
 
     def accepted(self) -> dict[str, AcceptedFiles]:
-        """Read the accepted files of each run, from the target branch and from the run's own branch.
+        """Read the changed input files that `producer retry` accepted, by run.
 
-        Other runs' branches may have an old copy.
+        Reads them from the target branch and from the run's own branch. Other runs' branches may have an old copy.
         """
         found = {}
         with translated(f"Looking at {self.uri}"), suppress(RepositoryNotFoundError):
@@ -210,9 +210,11 @@ class HubOutput(Output):
     def publish(
         self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str, removed: Sequence[str] = ()
     ) -> str:
-        """Publish by commits. If the Hub refuses one because blobs are missing, save its shards on the run's branch.
+        """Publish by commits.
 
-        Then raises OutputDamaged with the shards whose blobs are dropped, or PublishConflict if none is.
+        If the Hub refuses a commit because blobs are missing, saves the shards of this commit on the run's branch. Then
+        raises OutputDamaged with the shards whose blobs the Hub has dropped. If it has dropped none after all, raises
+        PublishConflict, so that the caller looks again.
         """
         with translated(f"Publishing {self._run_id} to {self.uri}"):
             if accepted := self.accepted().get(self._run_id):  # because the branch will be removed

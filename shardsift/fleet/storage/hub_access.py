@@ -60,7 +60,10 @@ def hub_token() -> HubToken | None:
 
 
 def is_card_accepted(card: bytes) -> bool:
-    """Return whether the Hub accepts a card's metadata. True if it does not answer, because each commit checks too."""
+    """Return whether the Hub accepts a card's metadata.
+
+    True if the Hub does not answer, because it checks the card again at each commit.
+    """
     try:
         with translated("Asking the Hub whether it takes the card"):
             try:

@@ -108,7 +108,10 @@ class BucketFiles(HubFiles):
         self.put_file(value, path)
 
     def mv(self, path1: str, path2: str, **_: Any) -> None:
-        """Copy by hash, without sending bytes, then remove. In a single batch, only the removal might succeed."""
+        """Copy by hash, without sending bytes, then remove the original in a second request.
+
+        In one batch with the copy, the removal could succeed although the copy failed, which would lose the file.
+        """
         self.cp_file(path1, path2)
         self._rm(path1)
 
@@ -135,5 +138,5 @@ class _WholeAnswers(HfFileSystemFile):
         return content
 
     def read(self, length: int | None = -1) -> bytes:
-        """Read bytes. Unlike in the client, `_fetch_range` also reads whole files, so that lengths are checked."""
+        """Read bytes. Uses `_fetch_range` even for the whole file, unlike the client, so that the length is checked."""
         return bytes(super().read(self.size - self.loc if length in (None, -1) else length))  # type: ignore[no-untyped-call]

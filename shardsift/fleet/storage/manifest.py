@@ -67,7 +67,10 @@ class Manifest:
     evidence: str | None = None  # that tells how good the filter is, as JSON
 
     def gives_way_to(self, spec: RunSpec) -> bool:
-        """Return whether a run may replace this one in its output: it filters this run's stored scores again."""
+        """Return whether another run may replace this one in its output.
+
+        It may if it replaces the run in place and filters exactly this run's stored scores.
+        """
         found = {one.scores_from.revision for one in spec.scorings if one.scores_from}
         return spec.is_in_place and found == {scores_revision(self.receipts)}
 
@@ -134,7 +137,10 @@ def receipts_listed(content: bytes | None, run_id: str) -> Sequence[Receipt]:
 
 
 def replaced_files(before: Manifest | None, run_id: str, receipts: Sequence[Receipt]) -> list[str]:
-    """List the published files that are removed when this run replaces another."""
+    """List the published files to remove when this run replaces another, whose manifest is `before`.
+
+    Empty if `before` is None or is this run's own manifest.
+    """
     if before is None or before.run_id == run_id:
         return []
     there, here = ({file.path for file in files_of(found)} for found in (before.receipts, receipts))

@@ -55,10 +55,10 @@ def stored_scores(uri: str, receipts: Iterable[Receipt], columns: Sequence[str])
 
 
 def sound_copy(uri: str, run_id: str, file: OutputFile, *, scratch_dir: Path | None = None) -> pq.ParquetFile:
-    """Copy and open an output's file. The copy is deleted when it is closed. Raises ShardError if its sha256 is wrong.
+    """Copy and open an output's file. The copy is deleted when it is closed.
 
-    A wrong copy is made a second time, because the transfer may have damaged it. The copy is in `scratch_dir` or the
-    system's temporary folder.
+    If the sha256 is wrong, copies the file once more, because the transfer may have damaged it. If that copy is wrong
+    too, raises ShardError. The copy is in `scratch_dir` or the system's temporary folder.
     """
     output = open_output(uri, run_id)
     for _ in range(2):

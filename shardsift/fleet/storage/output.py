@@ -77,8 +77,8 @@ PICTURE_PATH = "scores.png"  # shown in the card; drawn only with matplotlib
 class Output(Protocol):
     """The output of one run. Methods raise TransientError or ShardError; each may be called twice.
 
-    Methods with a body are defaults. They suit outputs that store no receipts and no checkpoints, or whose staged files
-    do not vanish.
+    Methods with a body are defaults for outputs that cannot store receipts and checkpoints, or whose staged files do
+    not vanish before they are published.
     """
 
     uri: str
@@ -126,10 +126,13 @@ class Output(Protocol):
         """Give up the output, and remove what this run has stored but not published."""
 
     def accepted(self) -> dict[str, AcceptedFiles]:
-        """Read the accepted input files, by run. An output may still have those of an earlier run."""
+        """Read the changed input files that `producer retry` accepted, by run.
+
+        An output may still have those of an earlier run.
+        """
 
     def accept(self, files: AcceptedFiles) -> None:
-        """Record the accepted input files of this run, in place of earlier records."""
+        """Record the changed input files that `producer retry` accepted for this run, in place of earlier records."""
 
     def recovered(self) -> "Recovered":
         """Find receipts in this output, to rebuild a ledger that lost the run. Does not use the ledger.
@@ -299,7 +302,7 @@ def refuse_files_of_others(uri: str, names: Collection[str], card: bytes | None)
 
 
 def _differing(there: RunSpec | None, here: RunSpec) -> list[str] | None:
-    """List the fields that differ. None if the other run's spec is unknown."""
+    """List the fields in which the specs differ. None if the other run's spec is unknown."""
     if there is None:
         return None
     ours = disclosed_spec(here)
