@@ -27,7 +27,7 @@ def load_scorers(models: Sequence[Model], settings: Settings) -> Iterator[Scorer
     """Load a scorer for each model in turn. Raises NoRoom if one does not fit beside the loaded ones."""
     for number, model in enumerate(models):
         try:
-            yield scorer_kind(model.scorer).load(model, settings.for_model(model))
+            yield scorer_kind(model.scorer).load(model, settings)
         except NoRoom as error:
             names = " and ".join(model.name for model in models[:number])
             if not names:

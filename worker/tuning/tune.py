@@ -69,7 +69,7 @@ def tune(settings: Settings, scoring: Scoring, options: TuneOptions, say: Callab
     model = scoring.model
     say(f"Loading {model.name}")
     commit = None if model.is_folder else model.revision
-    scorer = load_untuned_model(settings.model_copy(update={"model": model.name, "model_revision": commit}))
+    scorer = load_untuned_model(model, settings)
     device, kind = scorer.device, scorer.device.type
     texts = trial_texts(options.input_uri, options, options.rows or _ROWS[kind])
     reading = reading_of(scoring)
@@ -82,7 +82,7 @@ def tune(settings: Settings, scoring: Scoring, options: TuneOptions, say: Callab
     trials = measured(candidates, rows=len(texts))
     best = best_of(trials)
     tuned = Tuned(
-        key=key_of(scorer, model.name, model.revision),
+        key=key_of(scorer, model),
         max_batch_tokens=best.setting.size,
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
