@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.cores import cpu_count
@@ -109,18 +108,6 @@ def _threads_of_each(workers: int, *, on_gpu: bool) -> dict[str, str]:
     threads = {"SHARDSIFT_THREADS": model, "OMP_NUM_THREADS": model, "RAYON_NUM_THREADS": share}
     threads["TORCHINDUCTOR_COMPILE_THREADS"] = min(share, 32)
     return {name: str(count) for name, count in threads.items() if not os.environ.get(name)}
-
-
-# Check, before a worker starts, what it needs to divide its model over several GPUs.
-
-
-def check_accelerate(gpus_per_worker: int) -> None:
-    """Raise UsageError if accelerate is needed and not installed."""
-    if gpus_per_worker > 1 and find_spec("accelerate") is None:
-        raise UsageError(
-            f"--gpus-per-worker {gpus_per_worker} needs accelerate, which is not installed. "
-            "Install it with: pip install 'shardsift[sharded]'"
-        )
 
 
 def _check_groups(gpus: int, gpus_per_worker: int, *, device: str) -> None:

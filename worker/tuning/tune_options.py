@@ -2,13 +2,12 @@
 
 import os
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardsift.fleet.errors import UsageError
+from shardsift.fleet.errors import UsageError, require
 from shardsift.fleet.run.options import (
     Columns,
     Labels,
@@ -98,10 +97,7 @@ def scoring_to_tune(settings: "Settings", options: TuneOptions) -> Scoring:
 
 def check_chart(file: Path) -> None:
     """Raise UsageError if a chart cannot be drawn here, or cannot be written to this file."""
-    if not find_spec("matplotlib"):
-        raise UsageError(
-            "Drawing the chart needs matplotlib. Install it with: pip install 'shardsift[tune]', or pass --output none."
-        )
+    require(["matplotlib"], "shardsift[tune]", "The chart, which --output none leaves out,")
     if file.is_dir() or not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
         raise UsageError(f"Cannot write the chart to {file}. Name a file in a writable folder with --output.")
 
