@@ -62,13 +62,6 @@ def start(
     models: Annotated[list[str] | None, _setting("model", "--model", metavar="MODEL", also="May be repeated.")] = None,
     dtype: Annotated[choices.Dtype | None, _setting("dtype")] = None,
     scorer: Annotated[str | None, _setting("scorer", metavar="KIND")] = None,
-    gpus: Annotated[
-        str,
-        typer.Option(
-            metavar="all|N|0,2",
-            help="GPUs to use: all, the first N, or a list, such as 0,2 for two GPUs or '1,' for one. 0: the CPU.",
-        ),
-    ] = "all",
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="Workers to start. Default: one per GPU, or one on a CPU."),
@@ -94,8 +87,8 @@ def start(
 ) -> None:
     """Run the workers of this machine, one per GPU, until stopped.
 
-    Each worker serves what open runs need, and is started again if it dies. SIGTERM or Ctrl-C stops all workers at their next
-    batch; their shards go back to the queue.
+    CUDA_VISIBLE_DEVICES, such as 0,2, chooses GPUs. Each worker serves what open runs need, and is started again if it dies.
+    SIGTERM or Ctrl-C stops all workers at their next batch; their shards go back to the queue.
     """
     _into_environment(
         model=json.dumps(models) if models else None,
@@ -112,7 +105,6 @@ def start(
 
     code = run_supervisor(
         read_settings(),
-        gpus=gpus,
         workers=workers,
         name=name,
         exit_when_idle=exit_when_idle,

@@ -44,7 +44,6 @@ logger = logging.getLogger(__name__)
 def run_supervisor(
     settings: Settings,
     *,
-    gpus: str,
     workers: int | None,
     name: str | None,
     exit_when_idle: str | None,
@@ -61,7 +60,7 @@ def run_supervisor(
     if settings.gpus_per_worker > 1:
         require(["accelerate"], "shardsift[sharded]", f"--gpus-per-worker {settings.gpus_per_worker}")
     per_worker = settings.gpus_per_worker
-    slots = find_slots(gpus=gpus, workers=workers, gpus_per_worker=per_worker, device=settings.device, name=name)
+    slots = find_slots(workers=workers, gpus_per_worker=per_worker, device=settings.device, name=name)
     log_to_stderr()
     ledger = Ledger.connect(settings, wait_seconds=START_SECONDS)
     supervisor = Supervisor(slots, ledger, settings, idle_seconds=idle_seconds)
