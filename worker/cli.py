@@ -60,7 +60,6 @@ def _into_environment(**settings: object) -> None:
 @cli.command(epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password worker start")
 def start(
     models: Annotated[list[str] | None, _setting("model", "--model", metavar="MODEL", also="May be repeated.")] = None,
-    dtype: Annotated[choices.Dtype | None, _setting("dtype")] = None,
     scorer: Annotated[str | None, _setting("scorer", metavar="KIND")] = None,
     workers: Annotated[
         int | None,
@@ -74,8 +73,6 @@ def start(
     ] = None,
     device: Device = None,
     threads: Annotated[int | None, _setting("threads")] = None,
-    compile: Annotated[bool | None, _setting("compile", "--compile")] = None,
-    spot_notice: Annotated[choices.SpotCloud | None, _setting("spot_notice")] = None,
     exit_when_idle: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Exit after this time without work, such as 10m."),
@@ -93,13 +90,10 @@ def start(
     _into_environment(
         model=json.dumps(models) if models else None,
         scorer=scorer,
-        dtype=dtype,
         device=device,
         threads=threads,
-        compile=compile,
         gpus_per_worker=gpus_per_worker,
         sharding=sharding,
-        spot_notice=spot_notice,
     )
     from shardsift.worker.supervisor.supervisor import run_supervisor
 
@@ -172,19 +166,17 @@ def tune(
             help="Hub name or folder. Default: SHARDSIFT_MODEL, else fineweb-edu-classifier.",
         ),
     ] = None,
-    dtype: Annotated[
-        choices.Dtype | None, typer.Option(help="Number format. Default: SHARDSIFT_DTYPE, else auto.")
-    ] = None,
     device: Device = None,
 ) -> None:
     """Find the fastest batch size for a model on this device. `worker start` then uses it.
 
-    Use the same reading options as for the run. The best batch size is the smallest within 2 % of the fastest.
+    Use the same reading options as for the run, and SHARDSIFT_DTYPE for its number format. The best batch size is the smallest
+    within 2 % of the fastest.
     """
     from shardsift.worker.scoring.quiet import quieten_imports
     from shardsift.worker.tuning.tune_options import scoring_to_tune
 
-    _into_environment(model=model, dtype=dtype, device=device)
+    _into_environment(model=model, device=device)
     settings = read_settings()
     scoring = scoring_to_tune(settings, options)  # before torch, which takes seconds to load
     quieten_imports()

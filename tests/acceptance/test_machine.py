@@ -169,7 +169,7 @@ def test_after_a_spot_notice_a_machine_takes_no_other_shard(machine_fleet: Fleet
 
     with serving("aws") as cloud:
         machine_fleet.environment["SHARDSIFT_SPOT_NOTICE_ADDRESS"] = cloud.address
-        with machine_fleet.machine("--spot-notice", "aws", environment=gpus(1)) as machine:
+        with machine_fleet.machine(environment=gpus(1) | {"SHARDSIFT_SPOT_NOTICE": "aws"}) as machine:
             wait_until(lambda: workers(machine_fleet, "busy"), description="it has a shard", seconds=60)
             end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 120))
             cloud.give_notice(time=end)

@@ -22,8 +22,8 @@ from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer
 
 _ADVICE = (
-    "Enqueue the run with --dtype auto, which ends with float32. Start the worker without --compile and --sharding tensor, if it "
-    "has them."
+    "Enqueue the run with --dtype auto, which ends with float32. Start the worker without SHARDSIFT_COMPILE and --sharding "
+    "tensor, if it has them."
 )
 logger = logging.getLogger(__name__)
 
