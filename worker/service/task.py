@@ -12,7 +12,7 @@ from celery import Celery, Task, signals
 from celery.exceptions import Reject, Retry
 from pydantic import ValidationError
 
-from shardsift.fleet.dispatch import NOT_OURS, SCORE_SHARD, ScoreShard
+from shardsift.fleet.dispatch import SCORE_SHARD, ScoreShard
 from shardsift.fleet.errors import ShardsiftError, Stopped, TransientError
 from shardsift.fleet.ledger import Claim, Refusal, new_nonce
 from shardsift.fleet.process.redis_away import redis_may_be_away, wait_for_redis
@@ -50,8 +50,6 @@ def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> 
         message = ScoreShard.model_validate(fields)
     except ValidationError as error:
         logger.warning("Refused a message that is not one of ours: %s", error)
-        with redis_may_be_away():
-            child.ledger.count_refused(NOT_OURS)
         raise ShardsiftError("Not a message of shardsift.") from error
     if child.in_hand.has(message.run_id, message.shard):
         return f"nothing to do: {Refusal.RUNNING}"
@@ -116,5 +114,5 @@ def _claim(child: ScoringChild, message: ScoreShard, worker: str) -> Claim | Ref
 
 
 def _named(positional: tuple[object, ...]) -> dict[str, object]:
-    """Name positional arguments by number, so that decoding refuses and counts them. Our messages have none."""
+    """Name positional arguments by number, so that decoding refuses them. Our messages have none."""
     return {str(number): value for number, value in enumerate(positional)}
