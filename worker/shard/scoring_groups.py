@@ -20,7 +20,6 @@ from shardsift.worker.scoring import (
     Scorer,
     Scores,
 )
-from shardsift.worker.shard.stored_scores import StoredScores
 
 
 def load_scorers(models: Sequence[Model], settings: Settings) -> Iterator[Scorer[Any]]:
@@ -133,8 +132,6 @@ def _joined(scorers: Sequence[Scorer[Any]]) -> Scorer[Any] | None:
 
 
 def _configured(scoring: Scoring, scorer: Scorer[Any]) -> Scorer[Any]:
-    if isinstance(scorer, StoredScores):
-        return scorer.of(scoring.score_column)
     reading = reading_of(scoring)
     if reading == Reading():
         return scorer

@@ -18,7 +18,7 @@ from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import WINDOW_ROWS
 from shardsift.fleet.run.text import TextOptions, chosen_columns, row_texts, template_of, text_columns
 from shardsift.fleet.storage.errors import translated
-from shardsift.worker.scoring import EncodedRows, Place, Reading
+from shardsift.worker.scoring import EncodedRows, Reading
 from shardsift.worker.scoring.parity_trial import sample_texts
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.tokenizing.tokenize import plain_texts
@@ -33,7 +33,6 @@ _CPU_BUDGETS = (512, 1_024, 2_048, 4_096, 8_192)
 _STEP_ROWS = 256  # decoded at once
 _GPU_BUDGETS = (4_096, 8_192, 16_384, 32_768, 65_536, 131_072, 262_144)
 TrialTexts: TypeAlias = pa.LargeStringArray | pa.StructArray  # texts, or pairs of them
-_NOWHERE = Place(shard="", source_identity="", first_row=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +115,7 @@ def _scored(texts: TrialTexts) -> TrialTexts:
 def _encoded(scorer: SequenceClassifier, reading: Reading, texts: TrialTexts) -> list[EncodedRows]:
     reader = scorer.reading(reading)
     starts = range(0, len(texts), WINDOW_ROWS)
-    windows = [reader.encode(texts[first : first + WINDOW_ROWS], _NOWHERE) for first in starts]
+    windows = [reader.encode(texts[first : first + WINDOW_ROWS]) for first in starts]
     if not any(len(window.sequences) for window in windows):
         raise UsageError("None of the texts has a token. Name a column of texts with --text-column.")
     return windows
