@@ -48,13 +48,13 @@ class WindowScoring:
         self._scorings = scorings
         self._checkpoint = checkpoint
         self._earlier: _Earlier = checkpoint.scores_of
-        self._groups: list[ScoringGroup] = []  # none if all scores are stored
-        if isinstance(scorers[0], StoredScores):
+        self._groups: list[ScoringGroup] = []
+        self.is_of_device = False
+        if isinstance(scorers[0], StoredScores):  # those of an earlier run, which scored all rows
             self._earlier = partial(scorers[0].scores_of, shard)
         else:
             self._groups = scoring_groups(scorings, scorers)
-        model_groups = [group for group in self._groups if isinstance(group.scorer, ModelScorer)]
-        self.is_of_device = 0 < len(model_groups) == len(self._groups)
+            self.is_of_device = all(isinstance(group.scorer, ModelScorer) for group in self._groups)
 
     def prepared(self, windows: Iterable[Window]) -> Iterator[PreparedWindow]:
         """Read the scores of windows that were scored earlier, and encode the other windows."""
