@@ -7,6 +7,6 @@ scores texts in a worker. The package registers its kind as an entry point of th
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.run.model import Model
 from shardsift.fleet.scorers.kinds import ScorerKind
-from shardsift.worker.scoring import GoOn, Place, Scorer, ScorerInfo, Scores
+from shardsift.worker.scoring import GoOn, Scorer, ScorerInfo, Scores
 
-__all__ = ["GoOn", "Model", "Place", "Scorer", "ScorerInfo", "ScorerKind", "Scores", "UsageError"]
+__all__ = ["GoOn", "Model", "Scorer", "ScorerInfo", "ScorerKind", "Scores", "UsageError"]

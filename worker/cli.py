@@ -60,15 +60,7 @@ def _into_environment(**settings: object) -> None:
 @cli.command(epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password worker start")
 def start(
     models: Annotated[list[str] | None, _setting("model", "--model", metavar="MODEL", also="May be repeated.")] = None,
-    dtype: Annotated[choices.Dtype | None, _setting("dtype")] = None,
     scorer: Annotated[str | None, _setting("scorer", metavar="KIND")] = None,
-    gpus: Annotated[
-        str,
-        typer.Option(
-            metavar="all|N|0,2",
-            help="GPUs to use: all, the first N, or a list, such as 0,2 for two GPUs or '1,' for one. 0: the CPU.",
-        ),
-    ] = "all",
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="Workers to start. Default: one per GPU, or one on a CPU."),
@@ -81,8 +73,6 @@ def start(
     ] = None,
     device: Device = None,
     threads: Annotated[int | None, _setting("threads")] = None,
-    compile: Annotated[bool | None, _setting("compile", "--compile")] = None,
-    spot_notice: Annotated[choices.SpotCloud | None, _setting("spot_notice")] = None,
     exit_when_idle: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Exit after this time without work, such as 10m."),
@@ -94,25 +84,21 @@ def start(
 ) -> None:
     """Run the workers of this machine, one per GPU, until stopped.
 
-    Each worker serves what open runs need, and is started again if it dies. SIGTERM or Ctrl-C stops all workers at their next
-    batch; their shards go back to the queue.
+    CUDA_VISIBLE_DEVICES, such as 0,2, chooses GPUs. Each worker serves what open runs need, and is started again if it dies.
+    SIGTERM or Ctrl-C stops all workers at their next batch; their shards go back to the queue.
     """
     _into_environment(
         model=json.dumps(models) if models else None,
         scorer=scorer,
-        dtype=dtype,
         device=device,
         threads=threads,
-        compile=compile,
         gpus_per_worker=gpus_per_worker,
         sharding=sharding,
-        spot_notice=spot_notice,
     )
     from shardsift.worker.supervisor.supervisor import run_supervisor
 
     code = run_supervisor(
         read_settings(),
-        gpus=gpus,
         workers=workers,
         name=name,
         exit_when_idle=exit_when_idle,
@@ -180,19 +166,17 @@ def tune(
             help="Hub name or folder. Default: SHARDSIFT_MODEL, else fineweb-edu-classifier.",
         ),
     ] = None,
-    dtype: Annotated[
-        choices.Dtype | None, typer.Option(help="Number format. Default: SHARDSIFT_DTYPE, else auto.")
-    ] = None,
     device: Device = None,
 ) -> None:
     """Find the fastest batch size for a model on this device. `worker start` then uses it.
 
-    Use the same reading options as for the run. The best batch size is the smallest within 2 % of the fastest.
+    Use the same reading options as for the run, and SHARDSIFT_DTYPE for its number format. The best batch size is the smallest
+    within 2 % of the fastest.
     """
     from shardsift.worker.scoring.quiet import quieten_imports
     from shardsift.worker.tuning.tune_options import scoring_to_tune
 
-    _into_environment(model=model, dtype=dtype, device=device)
+    _into_environment(model=model, device=device)
     settings = read_settings()
     scoring = scoring_to_tune(settings, options)  # before torch, which takes seconds to load
     quieten_imports()

@@ -4,18 +4,15 @@ torch is imported only when the checks of torch and of the model run.
 """
 
 import platform
-from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any
 
 from shardsift.fleet.checks import OF_WORKERS, Check, Verdict, hub_check, ok, redis_checks, warning, wrong
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.presence.demand import Load, open_demands
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted
-from shardsift.fleet.run.model import Model
 from shardsift.fleet.scorers.kinds import check_requirements, resolve_models, scorer_kind
-from shardsift.worker.scoring import ModelError, Scorer
+from shardsift.worker.scoring import ModelError
 from shardsift.worker.scoring.gpus import driver_cuda, nvidia_smi, visible_gpus
 from shardsift.worker.scoring.quiet import quieten_imports
 from shardsift.worker.service.ipc import hand_down
@@ -105,11 +102,12 @@ def _model(settings: Settings) -> Verdict:
     if load is None:
         return warning("No model was tried: none is named, and no run has open shards.", _NAME_ONE)
     check_requirements(scorer_kind(model.scorer) for model in load.models)
-    from shardsift.worker.service.child import load_handed_down
+    from shardsift.worker.service.child import load_handed_down, loaded_line
 
     hand_down(load.models)
     scorers = load_handed_down(settings.model_copy(update={"dtype": load.dtype}))
-    return ok(" ".join(_loaded(load.models, scorers.values())))
+    loaded = zip(load.models, scorers.values(), strict=True)
+    return ok(" ".join(loaded_line(model, scorer.info) for model, scorer in loaded))
 
 
 def _load(settings: Settings) -> Load | None:
@@ -122,13 +120,3 @@ def _load(settings: Settings) -> Load | None:
 
 def _is_named(settings: Settings) -> bool:
     return "model" in settings.model_fields_set
-
-
-def _loaded(models: tuple[Model, ...], scorers: Iterable[Scorer[Any]]) -> Iterator[str]:
-    for model, scorer in zip(models, scorers, strict=True):
-        info = scorer.info
-        compared = "not compared with float32"
-        if info.parity:
-            rows, error = counted(info.parity.rows, "sample text"), info.parity.max_error
-            compared = f"its logits of {rows} differ from float32 by at most {error:.2g}"
-        yield f"{model.name} is loaded on {info.device} in {info.dtype}, {info.backend}; {compared}."

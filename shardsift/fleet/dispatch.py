@@ -25,7 +25,6 @@ from shardsift.fleet.run.spec import is_run_id, is_safe_name
 # can at most ask for a shard that the ledger already has.
 
 SCORE_SHARD = "shardsift.score_shard"
-NOT_OURS = "messages that are not ours"  # the ledger counts refusals by this name
 
 
 class ScoreShard(BaseModel):

@@ -15,8 +15,10 @@ ShardsiftError
 
 import errno
 import os
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from importlib.util import find_spec
 from pathlib import Path
 
 
@@ -89,6 +91,13 @@ class OutputDamaged(ShardsiftError):
         shards = "1 shard" if len(damaged) == 1 else f"{len(damaged):,} shards"
         super().__init__(f"The stored files of {shards} are lost or damaged: {first}")
         self.damaged = dict(damaged)
+
+
+def require(modules: Iterable[str], install: str, what: str) -> None:
+    """Raise UsageError if this machine lacks a module that `what` needs. `install` is for pip; empty: the modules."""
+    if missing := [module for module in modules if find_spec(module) is None]:
+        packages = shlex.join([install] if install else missing)
+        raise UsageError(f"{what} needs {' and '.join(missing)}, which this machine lacks: pip install {packages}")
 
 
 def lack_of(error: BaseException) -> str:

@@ -53,6 +53,11 @@ def workers(fleet: Fleet, *activities: str) -> list[WorkerState]:
     return [state for state in list_workers(fleet.ledger.redis) if not activities or state.activity in activities]
 
 
+def gpus(count: int) -> dict[str, str]:
+    """The variable with which a machine uses its first GPUs only."""
+    return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(count)))}
+
+
 def log_of(fleet: Fleet) -> str:
     return fleet.log("machine").read_text()
 
@@ -106,7 +111,7 @@ def test_a_machine_without_a_model_serves_one_run_after_the_other(
     first = enqueue("one", "--dtype", "float32")
     second = enqueue("two", "--limit-rows", "24")
 
-    with machine_fleet.finalizer(), machine_fleet.machine("--gpus", "2", "--exit-when-idle", "10s") as machine:
+    with machine_fleet.finalizer(), machine_fleet.machine("--exit-when-idle", "10s", environment=gpus(2)) as machine:
         for run_id in (first, second):
             machine_fleet.wait_until_published(run_id, seconds=120)
         machine.wait(timeout=60)
@@ -130,7 +135,7 @@ def test_a_machine_that_has_nothing_to_do_ends_and_runs_a_command(machine_fleet:
 
 @pytest.mark.faults
 def test_an_idle_machine_is_seen(machine_fleet: Fleet, enqueue: Callable[..., str]) -> None:
-    with machine_fleet.machine("--gpus", "2") as machine:
+    with machine_fleet.machine(environment=gpus(2)) as machine:
         wait_until(lambda: list_machines(machine_fleet.ledger.redis), description="it is announced")
         idle = machine_fleet.call_producer("runs").stderr
         run_id = enqueue("model")
@@ -150,7 +155,7 @@ def test_a_machine_of_a_named_model_leaves_other_runs_alone_and_takes_any_dtype(
 ) -> None:
     other, own = enqueue("other"), enqueue("own", "--limit-rows", "24", "--dtype", "float32")
 
-    with machine_fleet.finalizer(), machine_fleet.machine("--gpus", "1", "--model", tmp_path / "own"):
+    with machine_fleet.finalizer(), machine_fleet.machine("--model", tmp_path / "own", environment=gpus(1)):
         machine_fleet.wait_until_published(own)
         wait_until(lambda: workers(machine_fleet, "ready"), description="it waits")
 
@@ -164,7 +169,7 @@ def test_after_a_spot_notice_a_machine_takes_no_other_shard(machine_fleet: Fleet
 
     with serving("aws") as cloud:
         machine_fleet.environment["SHARDSIFT_SPOT_NOTICE_ADDRESS"] = cloud.address
-        with machine_fleet.machine("--gpus", "1", "--spot-notice", "aws") as machine:
+        with machine_fleet.machine(environment=gpus(1) | {"SHARDSIFT_SPOT_NOTICE": "aws"}) as machine:
             wait_until(lambda: workers(machine_fleet, "busy"), description="it has a shard", seconds=60)
             end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 120))
             cloud.give_notice(time=end)
@@ -185,7 +190,7 @@ def test_a_worker_that_dies_again_and_again_soon_after_it_was_ready_is_started_a
 ) -> None:
     enqueue("model")
 
-    with machine_fleet.machine("--gpus", "1"):
+    with machine_fleet.machine(environment=gpus(1)):
         for number in range(1, 7):  # one more than a worker may be started without once being ready
             wait_until(
                 lambda times=number: log_of(machine_fleet).count(" is ready.") == times,
@@ -207,7 +212,7 @@ def test_a_machine_that_cannot_serve_says_why_and_does_not_end_as_if_idle(
     enqueue("model")
     (tmp_path / "model/config.json").unlink()
 
-    with machine_fleet.machine("--gpus", "1", "--exit-when-idle", "1s") as machine:
+    with machine_fleet.machine("--exit-when-idle", "1s", environment=gpus(1)) as machine:
         machine.wait(timeout=120)
 
     assert machine.returncode == 2

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from injected import ACTIONS
 
-from shardsift.worker.scoring import DeviceUse, EncodedRows, GoOn, Place, ScorerInfo, Scores, always
+from shardsift.worker.scoring import DeviceUse, EncodedRows, GoOn, ScorerInfo, Scores, always
 from shardsift.worker.scoring.tokenizing.tokenize import AnyTexts, plain_texts
 from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
@@ -28,7 +28,7 @@ class StandInScorer:
         self._seconds_a_batch = seconds_a_batch
         self.seconds_at_peak = 0.0
 
-    def encode(self, texts: AnyTexts, place: Place) -> EncodedRows:
+    def encode(self, texts: AnyTexts) -> EncodedRows:
         """Use the bytes of a text as its tokens."""
         column = plain_texts(texts)
         present = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))

@@ -11,7 +11,7 @@ from shardsift.fleet.scorers.kinds import ScorerKind
 from shardsift.fleet.scorers.sequence_classifier import resolve_classifier
 
 
-def load_stand_in(_model: Model, settings: Any) -> Any:
+def load_stand_in(model: Model, settings: Any) -> Any:
     """Load it with the options of this process; see `support.injected_faults.InjectedFaults.use_stand_in`."""
     from injected import stand_in_orders
     from stand_in import StandInScorer
@@ -23,7 +23,7 @@ def load_stand_in(_model: Model, settings: Any) -> Any:
     here = Path(options["device"]).read_text()
     if settings.device not in ("auto", here):
         raise ModelError(f"There is no device {settings.device}, by order")
-    first = settings.first_dtypes.get(settings.model)
+    first = settings.first_dtypes.get(model.name)
     scorer = StandInScorer(here, Path(options["work_log"]), options["rows_a_batch"], options["seconds_a_batch"])
     scorer.info = replace(scorer.info, dtype=number_format(first))
     on_load()

@@ -51,4 +51,4 @@ def test_without_a_compiler_the_model_runs_uncompiled_with_a_warning(tiny_model:
     )
 
     assert found["backend"] == "padded"
-    assert "Continuing without --compile: " in said
+    assert "Continuing without torch.compile: " in said

@@ -35,7 +35,7 @@ from shardsift.worker.scoring import ScorerInfo, Scores
 class LengthScorer:
     info = ScorerInfo()
 
-    def encode(self, texts, place):
+    def encode(self, texts):
         return texts
 
     def score_encoded(self, texts, go_on, earlier):

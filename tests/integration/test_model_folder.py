@@ -1,4 +1,4 @@
-"""A changed model folder is noticed: its bytes are checked before and after it is loaded."""
+"""A changed model folder is noticed: its bytes are checked after it is loaded."""
 
 import json
 import shutil
@@ -12,8 +12,10 @@ from safetensors import safe_open
 
 from shardsift.fleet.errors import ShardsiftError, UsageError
 from shardsift.fleet.process.settings import Settings
+from shardsift.fleet.run.model import Model
 from shardsift.fleet.scorers.sequence_classifier import resolve_classifier, revision_of_folder, unchanged_folder
 from shardsift.worker.scoring import ModelError
+from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.service.serving import load_untuned_model
 from support.models import configured
 
@@ -24,8 +26,10 @@ def model(tiny_model: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny_model, tmp_path / "model"))
 
 
-def settings_for(model: Path, revision: str | None) -> Settings:
-    return Settings(model=str(model), model_revision=revision, dtype="float32", parity_rows=0, device="cpu")
+def loaded(folder: Path, revision: str | None = None) -> SequenceClassifier:
+    """Load the folder at a revision, or as it is now."""
+    model = Model(name=str(folder), revision=revision or revision_of_folder(folder), labels=("LABEL_0",))
+    return load_untuned_model(model, Settings(dtype="float32", parity_rows=0, device="cpu"))
 
 
 def change(model: Path) -> None:
@@ -43,14 +47,19 @@ def test_a_folder_that_was_changed_is_neither_resolved_again_nor_loaded(model: P
     with pytest.raises(ShardsiftError, match="have changed: the revision was sha256-"):
         resolve_classifier(str(model), revision)
     with pytest.raises(ShardsiftError, match="have changed: the revision was sha256-"):
-        load_untuned_model(settings_for(model, revision))
+        loaded(model, revision)
 
 
-def test_a_folder_that_is_changed_while_it_is_read_is_noticed(model: Path) -> None:
-    revision = revision_of_folder(model)
+def test_a_folder_that_is_changed_while_it_is_read_is_noticed_also_if_reading_it_fails(model: Path) -> None:
+    pinned = resolve_classifier(str(model), None)
 
-    with pytest.raises(ShardsiftError, match="have changed"), unchanged_folder(str(model), revision):
-        change(model)
+    with pytest.raises(ShardsiftError, match="have changed"), unchanged_folder(pinned):
+        fail_to_read_what_changes(model)
+
+
+def fail_to_read_what_changes(model: Path) -> None:
+    change(model)
+    raise ModelError("Its files do not fit together.")
 
 
 @pytest.mark.parametrize("elsewhere", ["../outside.safetensors", "more/outside.safetensors", "/outside", ".outside"])
@@ -61,7 +70,7 @@ def test_weights_that_the_digest_does_not_cover_are_refused(model: Path, elsewhe
     names = saved_names(model / "model.safetensors")
     index = model / "model.safetensors.index.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(names, "model.safetensors")}))
-    assert load_untuned_model(settings_for(model, resolve_classifier(str(model), None).revision)).outputs == 1
+    assert loaded(model, resolve_classifier(str(model), None).revision).outputs == 1
 
     index.write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(names, elsewhere)}))
 
@@ -80,7 +89,7 @@ def test_a_folder_without_a_tokenizer_is_refused(model: Path) -> None:
         (model / file).unlink(missing_ok=True)
 
     with pytest.raises(ModelError, match=f"The model {model} has no tokenizer"):
-        load_untuned_model(settings_for(model, None))
+        loaded(model)
 
 
 def test_a_tokenizer_of_only_a_sentencepiece_file_is_read_or_says_what_it_needs(model: Path) -> None:
@@ -92,19 +101,19 @@ def test_a_tokenizer_of_only_a_sentencepiece_file_is_read_or_says_what_it_needs(
     configured(model, tokenizer_class="LlamaTokenizer")
 
     if "protobuf" in {name.name for name in distributions()}:
-        assert load_untuned_model(settings_for(model, None)).score(["the quick fox"]).errors == {}
+        assert loaded(model).score(["the quick fox"]).errors == {}
     else:
         with pytest.raises(ModelError, match="pip install protobuf sentencepiece"):
-            load_untuned_model(settings_for(model, None))
+            loaded(model)
 
 
 @pytest.mark.parametrize("part", ["x", {"vocab_size": 3}, [1]])
 def test_a_part_of_the_config_that_is_no_config_changes_no_score(model: Path, part: object) -> None:
-    expected = load_untuned_model(settings_for(model, None)).score(["a text"]).values
+    expected = loaded(model).score(["a text"]).values
 
     configured(model, text_config=part, return_dict=False)
 
-    assert load_untuned_model(settings_for(model, None)).score(["a text"]).values == pytest.approx(expected)
+    assert loaded(model).score(["a text"]).values == pytest.approx(expected)
 
 
 CONFIG, TOKENIZER = "config.json", "tokenizer_config.json"
@@ -125,7 +134,7 @@ def test_a_config_that_its_weights_or_tokenizer_contradict_is_reported_in_one_li
     configured(model, file, **values)
 
     with pytest.raises(ModelError, match=says) as refused:
-        load_untuned_model(settings_for(model, None))
+        loaded(model)
 
     assert "\n" not in str(refused.value)
     assert "frame #" not in str(refused.value)

@@ -17,7 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 
 from shardsift.fleet.run.text import pairs
-from shardsift.worker.scoring import Hypotheses, Place, Reading, Scorer
+from shardsift.worker.scoring import Hypotheses, Reading, Scorer
 from shardsift.worker.scoring.backends.graphed import Graphed
 from shardsift.worker.scoring.backends.in_float32 import InFloat32
 from shardsift.worker.scoring.backends.last_layer import reduce_last_layer
@@ -32,7 +32,6 @@ from support.models import with_lively_scores
 from support.nli import nli_classifier
 
 CPU = torch.device("cpu")
-NOWHERE = Place(shard="", source_identity="", first_row=0)
 SMALL = {
     "hidden_size": 32,
     "num_hidden_layers": 3,
@@ -300,7 +299,7 @@ def test_labels_pairs_and_passages_have_the_scores_of_padded_batches(family: str
 
 
 def scored(scorer: Scorer[Any], texts: pa.Array) -> np.ndarray[Any, Any]:
-    scores = scorer.score_encoded(scorer.encode(texts, NOWHERE), lambda rows: True, None)
+    scores = scorer.score_encoded(scorer.encode(texts), lambda rows: True, None)
     assert not scores.errors
     return scores.values
 

@@ -90,4 +90,4 @@ def test_a_kind_whose_modules_are_missing_says_what_to_install(install: str, tol
     with pytest.raises(UsageError) as refused:
         check_requirements([kind])
 
-    assert str(refused.value) == f"This machine has no no_such_module. Install it: {told}."
+    assert str(refused.value) == f"The scorer needs no_such_module, which this machine lacks: {told}"

@@ -21,7 +21,7 @@ from shardsift.fleet.run.spec import disclosed_spec
 from shardsift.fleet.scorers.sequence_classifier import resolve_classifier
 from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.producer.planning.plan import plan_run
-from shardsift.worker.scoring import NoRoom, Place, Scorer, Scores
+from shardsift.worker.scoring import NoRoom, Scorer, Scores
 from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.parity_trial import sample_texts
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
@@ -164,9 +164,9 @@ class Counting:
     def joined_with(self, others: Sequence[Scorer[Any]]) -> None:
         return None
 
-    def encode(self, texts: pa.LargeStringArray, place: Place) -> Any:
+    def encode(self, texts: pa.LargeStringArray) -> Any:
         self.calls["encoded"] += len(texts)
-        return self._scorer.encode(texts, place)
+        return self._scorer.encode(texts)
 
     def launch(self, encoded: Any, *arguments: Any) -> Callable[[], Scores]:
         self.calls["scored"] += encoded.rows

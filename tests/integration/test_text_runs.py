@@ -121,7 +121,7 @@ def test_a_scorer_that_reads_in_its_own_way_fails_the_shard_with_the_reason(text
     class Own:
         info = ScorerInfo()
 
-        def encode(self, texts: pa.Array, place: object) -> int:
+        def encode(self, texts: pa.Array) -> int:
             return len(texts)
 
         def score_encoded(self, encoded: int, go_on: object, earlier: object) -> Scores:

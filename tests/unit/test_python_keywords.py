@@ -172,5 +172,5 @@ def test_options_of_a_training_that_are_missing_are_named() -> None:
 
 
 def test_a_machine_without_torch_is_told_what_to_install(tmp_path: Path) -> None:
-    with pytest.raises(shardsift.UsageError, match=r"has no torch.* pip install 'shardsift\[worker\]'"):
+    with pytest.raises(shardsift.UsageError, match=r"needs torch.* pip install 'shardsift\[worker\]'"):
         shardsift.load_scorer(tmp_path)

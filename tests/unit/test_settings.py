@@ -115,4 +115,4 @@ def readers_of_settings() -> dict[str, set[Process]]:
     return readers
 
 
-_THROUGH = {"redis": ["redis_url", "redis_password_file"]}
+_THROUGH = {"redis": ["redis_url", "redis_password_file"], "models": ["model"]}

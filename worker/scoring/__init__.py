@@ -107,16 +107,6 @@ class ScorerInfo:
     faulty_ways: tuple[str, ...] = ()  # ways to run batches that ended an earlier process
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """The origin of texts: consecutive rows of a shard, from `first_row` on. Most scorers do not need it."""
-
-    shard: str
-    source_identity: str  # of the shard's file; changes with the content
-    first_row: int
-    text_digests: tuple[str, ...] = ()  # digests of the window's texts, one for each scoring of the run
-
-
 class Scorer(Protocol[Encoded]):
     """Scores the rows of a window in two steps, so that one window is encoded while another is on the device.
 
@@ -128,7 +118,7 @@ class Scorer(Protocol[Encoded]):
     @property
     def info(self) -> ScorerInfo: ...
 
-    def encode(self, texts: pa.LargeStringArray, place: Place) -> Encoded:
+    def encode(self, texts: pa.LargeStringArray) -> Encoded:
         """Prepare the texts of a window; null is a row without a text. Runs in its own thread."""
 
     def score_encoded(self, encoded: Encoded, go_on: GoOn, earlier: Scores | None) -> Scores:

@@ -2,14 +2,15 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from shardsift.worker.scoring import DeviceFault, GoOn, Scores, always
+from shardsift.worker.scoring import DeviceFault, GoOn, NoRoom, Scores, always
 from shardsift.worker.scoring.backends import Backend
 from shardsift.worker.scoring.peak import DeviceWork
 from shardsift.worker.scoring.tokenizing.tokens import Int64s, Sequences, Tokens, padded_tokens, plan_batches
@@ -154,6 +155,17 @@ def _empty_cache() -> None:
         torch.cuda.empty_cache()
     except RuntimeError as error:  # the device has failed, and the lack of memory was the first sign
         raise DeviceFault(str(error)) from error
+
+
+@contextmanager
+def room_or(complaint: str) -> Iterator[None]:
+    """Raise NoRoom with this message if memory is short in the block."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_lack_of_memory(error):
+            raise
+        raise NoRoom(complaint) from error
 
 
 def is_lack_of_memory(error: RuntimeError | MemoryError) -> bool:

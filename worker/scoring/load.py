@@ -3,8 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -37,7 +36,7 @@ from shardsift.worker.scoring.device import (
     has_packed_attention,
     release_memory,
 )
-from shardsift.worker.scoring.forward import is_lack_of_memory
+from shardsift.worker.scoring.forward import room_or
 from shardsift.worker.scoring.gpu_notes import FORGETFUL, GpuNotes
 from shardsift.worker.scoring.parity import checked_scorer, first_faithful, float32_logits
 from shardsift.worker.scoring.parity_trial import Logits, sample_texts
@@ -110,7 +109,7 @@ def load_classifier(
 
     def loaded(candidate: Candidate) -> SequenceClassifier:
         saved = held.pop() if held else fresh()
-        with _room_for(model, target):
+        with room_or(_no_room(model, target)):
             convert(saved.model, candidate.dtype)
             saved.model.to(target)
         run = _backend(saved, candidate, target, budget=budget, compile=compile)
@@ -133,7 +132,7 @@ def _reference(saved: SavedModel, rows: int, device: torch.device) -> Logits:
     """Compute the plain model's logits of sample texts. Uses the CPU, and fewer texts, if float32 does not fit."""
     plain = replace(saved, model=saved.model.float())
     try:
-        with _room_for(saved.model.name_or_path, device):
+        with room_or(_no_room(saved.model.name_or_path, device)):
             plain.model.to(device)
         return float32_logits(plain, sample_texts(rows))
     except NoRoom:
@@ -145,14 +144,8 @@ def _reference(saved: SavedModel, rows: int, device: torch.device) -> Logits:
     return float32_logits(plain, sample_texts(min(rows, _PARITY_ROWS_CPU)))
 
 
-@contextmanager
-def _room_for(name: str, device: torch.device) -> Iterator[None]:
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if not is_lack_of_memory(error):
-            raise
-        raise NoRoom(f"The model {name} does not fit in the memory of {device_name(device)}.") from error
+def _no_room(name: str, device: torch.device) -> str:
+    return f"The model {name} does not fit in the memory of {device_name(device)}."
 
 
 def _ways(model_type: str, device: torch.device, *, asked: BackendName, may_graph: bool) -> tuple[Way, ...]:

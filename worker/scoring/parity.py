@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from shardsift.worker.scoring import DeviceLost, ModelError, NoRoom, ParityError
+from shardsift.worker.scoring import DeviceLost, ModelError, ParityError
 from shardsift.worker.scoring.backends import Backend
 from shardsift.worker.scoring.backends.padded import restore_attention
 from shardsift.worker.scoring.device import TOLERANCES, Candidate, release_memory
-from shardsift.worker.scoring.forward import is_lack_of_memory
+from shardsift.worker.scoring.forward import room_or
 from shardsift.worker.scoring.gpu_notes import FORGETFUL, GpuNotes
 from shardsift.worker.scoring.parity_trial import Logits, ParityTrial, sample_texts
 from shardsift.worker.scoring.saved_model import SavedModel
@@ -22,8 +22,8 @@ from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer
 
 _ADVICE = (
-    "Enqueue the run with --dtype auto, which ends with float32. Start the worker without --compile and --sharding tensor, if it "
-    "has them."
+    "Enqueue the run with --dtype auto, which ends with float32. Start the worker without SHARDSIFT_COMPILE and --sharding "
+    "tensor, if it has them."
 )
 logger = logging.getLogger(__name__)
 
@@ -33,15 +33,11 @@ def float32_logits(saved: SavedModel, texts: list[str], device: torch.device | N
 
     Raises ModelError if a logit is not finite, and NoRoom if memory is short.
     """
-    try:
+    with room_or(
+        f"The model {saved.model.name_or_path} does not fit here in float32, in which its scores are tried when a worker "
+        "starts. SHARDSIFT_PARITY_ROWS=0 leaves the trial out."
+    ):
         logits = _logits(saved, texts, device or saved.model.device)
-    except (RuntimeError, MemoryError) as error:
-        if not is_lack_of_memory(error):
-            raise
-        raise NoRoom(
-            f"The model {saved.model.name_or_path} does not fit here in float32, in which its scores are tried when a worker "
-            "starts. SHARDSIFT_PARITY_ROWS=0 leaves the trial out."
-        ) from error
     if not np.isfinite(logits).all():
         raise ModelError(
             f"The model {saved.model.name_or_path} gives logits that are not finite, also in float32 and as transformers runs "

@@ -84,7 +84,8 @@ def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
         )
     check_tokenizer(model, tokenizer)
     _settle(loaded.config)
-    _keep_last_token(loaded, tokenizer)
+    # A decoder's head reads the last token before padding, or with a padding token of -1 the last token of a text.
+    agree_on_padding(loaded, tokenizer, otherwise=-1)
     return SavedModel(
         model=loaded.eval(),
         tokenizer=tokenizer,
@@ -119,30 +120,17 @@ def check_tokenizer(name: str, tokenizer: Any) -> None:
         raise ModelError(f"The model {name} has no tokenizer. Save its tokenizer files beside the model.")
 
 
-def agree_on_padding(model: Any, tokenizer: Any) -> None:
-    """Give the model and the tokenizer the same padding token, which training needs.
+def agree_on_padding(model: Any, tokenizer: Any, *, otherwise: int | None = None) -> None:
+    """Give the tokenizer a padding token that the model knows, and a model without one that token, or `otherwise`.
 
-    GPT-2's and Llama's tokenizers have none, or one that the model does not know.
+    GPT-2's and Llama's tokenizers have none, or one that the model does not know. Training needs the same for both.
     """
     config = model.config.get_text_config()  # from which transformers reads it
-    vocabulary = getattr(config, "vocab_size", None) or _UNLIMITED
-    if tokenizer.pad_token is None or tokenizer.pad_token_id >= vocabulary:
-        tokenizer.pad_token = tokenizer.eos_token
-    if config.pad_token_id is None or config.pad_token_id >= vocabulary:
-        config.pad_token_id = tokenizer.pad_token_id
-
-
-def _keep_last_token(model: Any, tokenizer: Any) -> None:
-    """Set the config's padding token to -1 if it is not in the vocabulary.
-
-    A decoder's head then reads the last token of a text. With a padding token, it reads the last token before padding.
-    """
-    config = model.config.get_text_config()
     vocabulary, pad_id = getattr(config, "vocab_size", None) or _UNLIMITED, config.pad_token_id
     if tokenizer.pad_token is None or tokenizer.pad_token_id >= vocabulary:
         tokenizer.pad_token = tokenizer.eos_token
     if pad_id is None or not 0 <= pad_id < vocabulary:
-        config.pad_token_id = -1
+        config.pad_token_id = tokenizer.pad_token_id if otherwise is None else otherwise
 
 
 def tokens_taken(tokenizer: Any, model: Any) -> int:

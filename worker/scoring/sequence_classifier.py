@@ -16,7 +16,6 @@ from shardsift.worker.scoring import (
     Indices,
     ModelError,
     ModelShape,
-    Place,
     Reading,
     Scorer,
     ScorerInfo,
@@ -95,7 +94,7 @@ class SequenceClassifier:
         """
         return self.score_encoded(self.encode(texts), go_on)
 
-    def encode(self, texts: AnyTexts, place: Place | None = None) -> EncodedRows:
+    def encode(self, texts: AnyTexts) -> EncodedRows:
         """Encode the texts as sequences. Null texts, and texts without tokens, are errored."""
         column = plain_texts(texts)
         errors = null_texts(column)

@@ -1,16 +1,16 @@
-"""An attempt at a shard: score it, record how the attempt ended, and send messages for the next shards."""
+"""An attempt at a shard: claim it, score it, record how the attempt ended, and send messages for the next shards."""
 
 import logging
 import threading
 import traceback
-from dataclasses import dataclass
 
 import redis
 from celery import Celery
+from celery.exceptions import Reject
 
-from shardsift.fleet.dispatch import top_up
+from shardsift.fleet.dispatch import ScoreShard, top_up
 from shardsift.fleet.errors import LeaseLost, RunUnknown, ShardError, ShardsiftError, Stopped, TransientError, lack_of
-from shardsift.fleet.ledger import Claim
+from shardsift.fleet.ledger import Claim, Refusal, new_nonce
 from shardsift.fleet.process.redis_away import as_ours, redis_may_be_away, wait_for_redis
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.receipt import Receipt
@@ -26,22 +26,37 @@ _ELSEWHERE_SECONDS = 60.0  # pause for other machines to take a shard whose stor
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """An attempt at a claimed shard. Sets `may_begin_next` when the next one may begin. `worker` owns the claim."""
+    """An attempt at the shard of a message. `worker` owns the claim."""
 
-    claim: Claim
-    child: ScoringChild
+    claim: Claim  # set when the ledger has given the shard
     may_begin_next: threading.Event
-    app: Celery
-    worker: str
 
-    def run(self) -> str:
-        """Score the shard. Returns a sentence for Flower to show. An error is recorded, then raised."""
+    def __init__(self, child: ScoringChild, message: ScoreShard, app: Celery, *, worker: str) -> None:
+        self.child = child
+        self.message = message
+        self.app = app
+        self.worker = worker
+        self._is_claimed = False
+
+    def run(self, may_begin_next: threading.Event) -> str:
+        """Claim the shard and score it. Sets the event when the next one may begin.
+
+        Returns a sentence for Flower to show. An error is recorded, then raised.
+        """
+        try:
+            claim = _claim(self.child, self.message, self.worker)
+        except ShardsiftError as error:
+            logger.error("Shard %s of %s was not begun: %s", self.message.shard, self.message.run_id, error)
+            raise
+        if isinstance(claim, Refusal):
+            return f"nothing to do: {claim}"
+        self.claim, self.may_begin_next, self._is_claimed = claim, may_begin_next, True
         try:
             return self._outcome()
         finally:
             self._top_up()
+            self._is_claimed = False
 
     def _outcome(self) -> str:
         try:
@@ -144,10 +159,11 @@ class Attempt:
                 self.child.ledger.record_crash(claim, str(ours), trace)
 
     def give_back(self) -> None:
-        """Give the shard back while another thread is in `run`."""
-        what = self.claim.what
-        logger.warning("%s is given back in the middle of a batch or an upload", what, extra=self.claim.log_fields)
-        self._release()
+        """Give a claimed shard back while another thread is in `run`."""
+        if self._is_claimed:
+            what = self.claim.what
+            logger.warning("%s is given back in the middle of a batch or an upload", what, extra=self.claim.log_fields)
+            self._release()
 
     def _release(self) -> None:
         with redis_may_be_away():
@@ -156,6 +172,32 @@ class Attempt:
     def _top_up(self) -> None:
         with redis_may_be_away():
             top_up(self.app, self.child.ledger, self.claim.run_id, self.claim.spec.queue)
+
+
+def _claim(child: ScoringChild, message: ScoreShard, worker: str) -> Claim | Refusal:
+    """Claim a shard, or return why it is refused. Waits for Redis.
+
+    If the worker is stopping, raises Reject, which returns the message to the queue.
+    """
+    nonce = new_nonce()
+    try:
+        if child.stopping.is_set():
+            raise Stopped("The worker is stopping.")
+        claim = wait_for_redis(
+            lambda: child.ledger.claim(
+                message.run_id, message.shard, owner=worker, nonce=nonce, number_format=child.number_format
+            ),
+            child.stopping,
+        )
+    except Stopped as stop:
+        raise Reject(str(stop), requeue=True) from stop
+    if claim is Refusal.RUNNING:
+        fields = {"run_id": message.run_id, "shard": message.shard}
+        logger.info("Shard %s of %s: another worker has it", message.shard, message.run_id, extra=fields)
+    if claim is Refusal.FORMAT:
+        with redis_may_be_away():
+            child.on_other_format(message.run_id)
+    return claim
 
 
 def _classified(error: BaseException) -> ShardsiftError:

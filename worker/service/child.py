@@ -19,10 +19,11 @@ from shardsift.fleet.presence.demand import format_to_follow
 from shardsift.fleet.process.children import end_with_parent
 from shardsift.fleet.process.redis_away import wait_for_redis
 from shardsift.fleet.process.settings import Settings, read_settings
+from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.model import Model, joint_format, worker_queue
 from shardsift.fleet.run.receipt import refusal_reason
 from shardsift.fleet.storage.scratch import remove_abandoned
-from shardsift.worker.scoring import DeviceLost, Scorer
+from shardsift.worker.scoring import DeviceLost, Scorer, ScorerInfo
 from shardsift.worker.scoring.quiet import quieten_imports
 from shardsift.worker.service import ipc
 from shardsift.worker.service.device_meter import metered
@@ -162,23 +163,24 @@ def load_handed_down(settings: Settings) -> dict[str, Scorer[Any]]:
     scorers: dict[str, Scorer[Any]] = {}
     for model, loaded in zip(models, load_scorers(models, settings), strict=True):
         scorer = metered(loaded)
-        _log_loaded(model, scorer)
+        logger.info("%s", loaded_line(model, scorer.info))
+        if peak := scorer.info.matmul_peak:
+            logger.info(
+                "Matrices of its shapes are multiplied here at %.3g TFLOP/s: the peak of `producer status`", peak / 1e12
+            )
         scorers[model.queue(settings.dtype)] = scorer
     _log_shared_encoders({model.queue(settings.dtype): model.name for model in models}, scorers)
     return scorers
 
 
-def _log_loaded(model: Model, scorer: Scorer[Any]) -> None:
-    info = scorer.info
-    dtype = f"{info.dtype}{refusal_reason(info.refused_dtypes, info.faulty_ways)}"
-    logger.info("Model %s is loaded on %s in %s, %s", model.name, info.device, dtype, info.backend)
+def loaded_line(model: Model, info: ScorerInfo) -> str:
+    """Say where and in which format a model is loaded, and how close its logits are to float32."""
+    compared = "not compared with float32"
     if info.parity:
-        logger.info(
-            "Its logits of %d sample texts differ from float32 by at most %.2g", info.parity.rows, info.parity.max_error
-        )
-    if info.matmul_peak:
-        tera = info.matmul_peak / 1e12
-        logger.info("Matrices of its shapes are multiplied here at %.3g TFLOP/s: the peak of `producer status`", tera)
+        rows, error = counted(info.parity.rows, "sample text"), info.parity.max_error
+        compared = f"its logits of {rows} differ from float32 by at most {error:.2g}"
+    dtype = f"{info.dtype}{refusal_reason(info.refused_dtypes, info.faulty_ways)}"
+    return f"{model.name} is loaded on {info.device} in {dtype}, {info.backend}; {compared}."
 
 
 def _log_shared_encoders(names: Mapping[str, str], scorers: Mapping[str, Scorer[Any]]) -> None:

@@ -12,18 +12,17 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from typing import Any, NoReturn
 
-import redis
 from billiard import active_children
 from billiard.exceptions import WorkerLostError
 from celery import Celery
 from celery.worker import state as celery_state
 
-from shardsift.fleet.dispatch import NOT_OURS, send_due_shards
+from shardsift.fleet.dispatch import send_due_shards
 from shardsift.fleet.errors import ExitCode
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.presence.announcements import WorkerState
 from shardsift.fleet.process.logs import WORKER_NAME
-from shardsift.fleet.process.redis_away import ABOUT_REDIS, redis_may_be_away
+from shardsift.fleet.process.redis_away import redis_may_be_away
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.model import Model, queue_of_run, worker_queue
 from shardsift.fleet.storage.scratch import scratch_folder
@@ -219,13 +218,6 @@ class Parent:
             return code
         ipc.report_end(failure)
         return ExitCode.NO_MODEL
-
-    def on_refused(self, **_: Any) -> None:
-        """Count a message that is refused before its task runs: an unknown task, or a malformed message."""
-        try:
-            self._ledger.count_refused(NOT_OURS)
-        except redis.RedisError as problem:
-            logger.warning("A refused message was not counted: %s", problem, extra=ABOUT_REDIS)
 
     def on_task_failure(self, exception: BaseException | None = None, **_: Any) -> None:
         if isinstance(exception, WorkerLostError):

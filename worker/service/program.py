@@ -61,8 +61,6 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
         self.app.conf.task_queues = [Queue(queue, routing_key=queue)]
         self.app.conf.task_default_queue = queue
         signals.task_failure.connect(self.parent.on_task_failure, weak=False)
-        signals.task_unknown.connect(self.parent.on_refused, weak=False)
-        signals.task_rejected.connect(self.parent.on_refused, weak=False)
         signals.worker_shutting_down.connect(self.parent.on_shutting_down, weak=False)
         # Celery warns root that messages may contain code. Ours are JSON, and others are refused (`accept_content`).
         warnings.filterwarnings("ignore", category=SecurityWarning)

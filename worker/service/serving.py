@@ -11,8 +11,8 @@ import platformdirs
 from shardsift.fleet.errors import ExitCode
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.tuned import Key, find_tuned
-from shardsift.fleet.run.model import Model, is_folder_revision
-from shardsift.fleet.scorers.sequence_classifier import revision_of_folder, unchanged_folder
+from shardsift.fleet.run.model import Model
+from shardsift.fleet.scorers.sequence_classifier import unchanged_folder
 from shardsift.worker.scoring.device import release_memory
 from shardsift.worker.scoring.gpu_notes import GpuNotes
 from shardsift.worker.scoring.load import load_classifier
@@ -25,39 +25,38 @@ logger = logging.getLogger(__name__)
 
 
 def load_served_model(model: Model, settings: Settings) -> SequenceClassifier:
-    """Load the model of the settings, with the token budget that `worker tune` found best on this device.
+    """Load a model with the token budget that `worker tune` found best on this device.
 
     Raises the same errors as `load_untuned_model`.
     """
-    scorer = load_untuned_model(settings)
-    tuned = with_tuned_budget(scorer, settings)
+    scorer = load_untuned_model(model, settings)
+    tuned = with_tuned_budget(scorer, model, settings)
     if tuned is scorer or tuned.backend.name != "graphed":
         return tuned
-    budget = tuned.max_batch_tokens
+    settings = settings.model_copy(update={"max_batch_tokens": tuned.max_batch_tokens})
     del scorer, tuned
     release_memory()
-    return load_untuned_model(settings.model_copy(update={"max_batch_tokens": budget}))  # with graphs of this size
+    return load_untuned_model(model, settings)  # with graphs of this size
 
 
-def load_untuned_model(settings: Settings) -> SequenceClassifier:
-    """Load the model of the settings, without the token budget from `worker tune`.
+def load_untuned_model(model: Model, settings: Settings) -> SequenceClassifier:
+    """Load a model without the token budget from `worker tune`.
 
     In a worker, a model on several GPUs keeps its files in the worker's folder, and the process ends if one of the
     processes that run the model (a rank) dies.
     Raises ModelError, or ParityError if the fast backend does not reproduce the model's own scores. Raises DeviceLost
-    if the GPU failed. Raises ShardsiftError if the files of a model folder are not those of the revision in the
-    settings.
+    if the GPU failed. Raises ShardsiftError if the files of a model folder are not those of its revision.
     """
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", platformdirs.user_cache_dir("shardsift"))  # else: /tmp
-    revision, folder = settings.model_revision, os.environ.get(FOLDER)
+    folder = os.environ.get(FOLDER)
     if folder:
         _let_multiprocessing_start_ranks()
-    with quiet_transformers(), unchanged_folder(settings.model, revision):
+    with quiet_transformers(), unchanged_folder(model):
         return load_classifier(
-            settings.model,
+            model.name,
             settings.dtype,
-            revision=None if revision and is_folder_revision(revision) else revision,
-            first=settings.first_dtypes.get(settings.model),
+            revision=None if model.is_folder else model.revision,
+            first=settings.first_dtypes.get(model.name),
             device=settings.device,
             max_batch_tokens=settings.max_batch_tokens,
             threads=settings.threads,
@@ -74,15 +73,11 @@ def load_untuned_model(settings: Settings) -> SequenceClassifier:
         )
 
 
-def with_tuned_budget(scorer: SequenceClassifier, settings: Settings) -> SequenceClassifier:
-    """Apply the budget that `worker tune` stored for this scorer and device, unless the settings name one.
-
-    Only for pinned models: a folder, or a Hub model at a commit.
-    """
-    revision = settings.model_revision or _folder_revision(settings.model)
-    if settings.max_batch_tokens or not revision:
+def with_tuned_budget(scorer: SequenceClassifier, model: Model, settings: Settings) -> SequenceClassifier:
+    """Apply the budget that `worker tune` stored for this scorer and device, unless the settings name one."""
+    if settings.max_batch_tokens:
         return scorer
-    tuned = find_tuned(settings.state_dir, key_of(scorer, settings.model, revision))
+    tuned = find_tuned(settings.state_dir, key_of(scorer, model))
     if tuned is None:
         return scorer
     logger.info(
@@ -91,18 +86,14 @@ def with_tuned_budget(scorer: SequenceClassifier, settings: Settings) -> Sequenc
     return scorer.with_budget(tuned.max_batch_tokens)
 
 
-def key_of(scorer: SequenceClassifier, model: str, revision: str) -> Key:
+def key_of(scorer: SequenceClassifier, model: Model) -> Key:
     return Key(
-        model=model,
-        revision=revision,
+        model=model.name,
+        revision=model.revision,
         device=scorer.info.device,
         dtype=scorer.dtype,
         backend=scorer.backend.name,
     )
-
-
-def _folder_revision(model: str) -> str | None:
-    return revision_of_folder(Path(model)) if Path(model).is_dir() else None
 
 
 def _let_multiprocessing_start_ranks() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import repeat, takewhile
 from typing import ParamSpec, TypeVar
 
 Item = TypeVar("Item")
@@ -13,17 +14,9 @@ Args = ParamSpec("Args")
 @contextmanager
 def prefetched(items: Iterable[Item], name: str) -> Iterator[Iterator[Item]]:
     """Yield the same items, but prepare the next one in a thread while the caller uses the current one."""
-    source = iter(items)
-    end = object()
-    with ThreadPoolExecutor(1, thread_name_prefix=name) as thread:
-
-        def made() -> Iterator[Item]:
-            pending = thread.submit(next, source, end)
-            while (item := pending.result()) is not end:
-                pending = thread.submit(next, source, end)
-                yield item  # type: ignore[misc]  # never `end`
-
-        yield made()
+    source, end = iter(items), object()
+    with mapped_ahead(lambda _: next(source, end), repeat(None), name) as found:
+        yield takewhile(lambda item: item is not end, found)  # type: ignore[arg-type]  # never yields `end`
 
 
 @contextmanager

@@ -20,14 +20,13 @@ from shardsift.worker.scoring import (
     Scorer,
     Scores,
 )
-from shardsift.worker.shard.stored_scores import StoredScores
 
 
 def load_scorers(models: Sequence[Model], settings: Settings) -> Iterator[Scorer[Any]]:
     """Load a scorer for each model in turn. Raises NoRoom if one does not fit beside the loaded ones."""
     for number, model in enumerate(models):
         try:
-            yield scorer_kind(model.scorer).load(model, settings.for_model(model))
+            yield scorer_kind(model.scorer).load(model, settings)
         except NoRoom as error:
             names = " and ".join(model.name for model in models[:number])
             if not names:
@@ -133,8 +132,6 @@ def _joined(scorers: Sequence[Scorer[Any]]) -> Scorer[Any] | None:
 
 
 def _configured(scoring: Scoring, scorer: Scorer[Any]) -> Scorer[Any]:
-    if isinstance(scorer, StoredScores):
-        return scorer.of(scoring.score_column)
     reading = reading_of(scoring)
     if reading == Reading():
         return scorer

@@ -1,10 +1,9 @@
-"""A scorer without a model: it reads the scores that an earlier run stored for the same rows.
+"""Read the scores that an earlier run stored for the same rows, in the place of a checkpoint.
 
 A run that uses it has another filter than the earlier one, and publishes the same as a fresh run with this filter.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,23 +16,17 @@ from shardsift.fleet.run.model import Model
 from shardsift.fleet.run.output_columns import ERROR
 from shardsift.fleet.run.receipt import OutputFile, Receipt
 from shardsift.fleet.run.scoring import Scoring
-from shardsift.fleet.run.spec import RunSpec
+from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.run.text import digests_in
 from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.fleet.storage.open_output import Published, sound_copy
 from shardsift.fleet.storage.parquet import RowGroups
-from shardsift.worker.scoring import GoOn, Place, ScorerInfo, Scores
+from shardsift.worker.scoring import ScorerInfo, Scores
 from shardsift.worker.shard.writer import errors_of_each
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredRows:
-    place: Place
-    rows: int
-
-
 class StoredScores:
-    """The stored scores of a run. One scores file is open at a time, so read shards and windows in order."""
+    """The stored scores of a run, which stand for its scorers. Read shards and windows in order: one file is open."""
 
     info = ScorerInfo(device="none", backend="stored scores")
 
@@ -44,26 +37,24 @@ class StoredScores:
         self._open: tuple[OutputFile, RowGroups] | None = None
         self._shard: tuple[tuple[str, str], ShardScores] | None = None  # key: name and identity
 
-    def of(self, score_column: str) -> "StoredColumn":
-        return StoredColumn(stored=self, score_column=score_column)
+    def scores_of(self, shard: Shard, first_row: int, rows: int, digests: Sequence[str]) -> tuple[Scores, ...]:
+        """Read the scores of a window, one entry per scoring.
 
-    def scores_of(self, rows: StoredRows) -> dict[str, Scores]:
-        """Read the scores, by score column. Raises ShardError for texts that were not scored, or a damaged file."""
-        place = rows.place
-        found = self._of_shard(place).scores_of(place.first_row, place.text_digests)
+        Raises ShardError for texts that were not scored, or a damaged file.
+        """
+        found = self._of_shard(shard).scores_of(first_row, digests)
         if found is None:
             raise ShardError(
-                f"Shard {place.shard}, rows {place.first_row:,} to {place.first_row + rows.rows - 1:,}: these are not the "
-                f"texts that the run at {self._published.uri} scored. The file has changed since, or an earlier release "
-                "scored it. Score it again with `producer run`."
+                f"Shard {shard.name}, rows {first_row:,} to {first_row + rows - 1:,}: these are not the texts that the run at "
+                f"{self._published.uri} scored. The file has changed since, or an earlier release scored it. Score it again "
+                "with `producer run`."
             )
-        columns = [scoring.score_column for scoring in self._published.spec.scorings]
-        return dict(zip(columns, found, strict=True))
+        return found
 
-    def _of_shard(self, place: Place) -> "ShardScores":
-        wanted = place.shard, place.source_identity
+    def _of_shard(self, shard: Shard) -> "ShardScores":
+        wanted = shard.name, shard.identity
         if self._shard is None or self._shard[0] != wanted:
-            receipt = self.receipt_of(place.shard, place.source_identity)
+            receipt = self.receipt_of(shard.name, shard.identity)
             if self._open is None or self._open[0] != receipt.scores:
                 uri, scratch_dir = self._published.uri, self._scratch_dir
                 file = sound_copy(uri, receipt.run_id, receipt.scores, scratch_dir=scratch_dir)
@@ -83,22 +74,6 @@ class StoredScores:
                 "Score it again with `producer run`."
             )
         return receipt
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoredColumn:
-    stored: StoredScores
-    score_column: str
-    info = StoredScores.info
-
-    def encode(self, texts: pa.LargeStringArray, place: Place) -> StoredRows:
-        return StoredRows(place=place, rows=len(texts))
-
-    def score_encoded(self, encoded: StoredRows, go_on: GoOn, earlier: Scores | None) -> Scores:
-        """Return the stored scores. Raises ShardError like `StoredScores.scores_of`."""
-        scores = self.stored.scores_of(encoded)[self.score_column]
-        go_on(encoded.rows)
-        return scores
 
 
 def load_stored_scores(model: Model, settings: Settings | None) -> StoredScores:

@@ -1,9 +1,10 @@
-"""Score a window with every scoring of the run, or take its scores from the checkpoint."""
+"""Score a window with every scoring of the run, or take its scores from the checkpoint or an earlier run."""
 
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ from shardsift.fleet.errors import ShardError
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import Shard
 from shardsift.fleet.run.text import is_blank, scored_digest, texts_of
-from shardsift.worker.scoring import GoOn, ModelScorer, Place, Scorer, Scores, null_texts, token_count
+from shardsift.worker.scoring import GoOn, ModelScorer, Scorer, Scores, null_texts, token_count
 from shardsift.worker.shard.checkpoint import Checkpoint
 from shardsift.worker.shard.reader import Window
 from shardsift.worker.shard.scoring_groups import ScoringGroup, scoring_groups, texts_key
+from shardsift.worker.shard.stored_scores import StoredScores
 from shardsift.worker.shard.vitals import Progress
 
 # Two shards may encode windows at the same time, but a tokenizer may not be thread-safe.
@@ -43,28 +45,27 @@ class WindowScoring:
     def __init__(
         self, shard: Shard, scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]], checkpoint: Checkpoint
     ) -> None:
-        self._shard = shard
         self._scorings = scorings
-        self._groups = scoring_groups(scorings, scorers)
-        self.is_of_device = all(isinstance(group.scorer, ModelScorer) for group in self._groups)
         self._checkpoint = checkpoint
+        self._earlier: _Earlier = checkpoint.scores_of
+        self._groups: list[ScoringGroup] = []
+        self.is_of_device = False
+        if isinstance(scorers[0], StoredScores):  # those of an earlier run, which scored all rows
+            self._earlier = partial(scorers[0].scores_of, shard)
+        else:
+            self._groups = scoring_groups(scorings, scorers)
+            self.is_of_device = all(isinstance(group.scorer, ModelScorer) for group in self._groups)
 
     def prepared(self, windows: Iterable[Window]) -> Iterator[PreparedWindow]:
-        """Read windows' scores from the checkpoint, and encode windows that are not in it."""
+        """Read the scores of windows that were scored earlier, and encode the other windows."""
         for window in windows:
             begun = time.monotonic()
             texts = {texts_key(scoring): _Texts.of(window.rows, scoring) for scoring in self._scorings}
             of_each = [texts[texts_key(scoring)] for scoring in self._scorings]
             digests = [one.digest for one in of_each]
-            earlier = self._checkpoint.scores_of(window.first_row, len(window.rows), digests)
-            place = Place(
-                shard=self._shard.name,
-                source_identity=self._shard.identity,
-                first_row=window.first_row,
-                text_digests=tuple(digests),
-            )
+            earlier = self._earlier(window.first_row, len(window.rows), digests)
             with _ENCODING:
-                encoded = self._encoded(place, texts, earlier)
+                encoded = self._encoded(texts, earlier)
             yield PreparedWindow(
                 window=window,
                 digests=digests,
@@ -74,7 +75,7 @@ class WindowScoring:
                 encode_seconds=time.monotonic() - begun,
             )
 
-    def _encoded(self, place: Place, texts: dict[Hashable, "_Texts"], earlier: Sequence[Scores | None]) -> list[Any]:
+    def _encoded(self, texts: dict[Hashable, "_Texts"], earlier: Sequence[Scores | None]) -> list[Any]:
         """Encode the texts for each group. Groups whose encoding is the same share the result."""
         found: dict[Hashable, Any] = {}
         encoded: list[Any] = []
@@ -85,7 +86,7 @@ class WindowScoring:
                 continue
             if group.encoding not in found:
                 scorable = texts[texts_key(group.scorings[0])].scorable
-                found[group.encoding] = group.scorer.encode(scorable, place)
+                found[group.encoding] = group.scorer.encode(scorable)
             encoded.append(found[group.encoding])
         return encoded
 
@@ -100,8 +101,8 @@ class WindowScoring:
             for group, encoded in zip(self._groups, prepared.encoded, strict=True)
             if encoded is not None
         ]
-        known = [0 if one is None else int(one.known.sum()) for one in prepared.earlier]
-        progress.vitals.rows_resumed += min(known)
+        if self._groups:
+            progress.vitals.rows_resumed += min(0 if one is None else int(one.known.sum()) for one in prepared.earlier)
         if not due:
             progress.on_batch(rows)
         launched: Launched = []
@@ -128,6 +129,7 @@ class WindowScoring:
         return tuple(found)
 
 
+_Earlier = Callable[[int, int, Sequence[str]], Sequence[Scores | None]]
 Launched = list[tuple[ScoringGroup, Callable[[], Scores]]]
 
 

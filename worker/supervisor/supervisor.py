@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 
 import redis
 
-from shardsift.fleet.errors import UsageError
+from shardsift.fleet.errors import UsageError, require
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.ledger.connect import START_SECONDS
 from shardsift.fleet.presence.announcements import (
@@ -31,7 +31,7 @@ from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted, parse_duration, shown_duration
 from shardsift.fleet.scorers.kinds import resolve_models
 from shardsift.fleet.storage.scratch import remove_abandoned, scratch_folder
-from shardsift.worker.supervisor.slots import Slot, check_accelerate, find_slots
+from shardsift.worker.supervisor.slots import Slot, find_slots
 from shardsift.worker.supervisor.supervised_worker import SupervisedWorker
 
 _TICK_SECONDS = 0.2
@@ -44,7 +44,6 @@ logger = logging.getLogger(__name__)
 def run_supervisor(
     settings: Settings,
     *,
-    gpus: str,
     workers: int | None,
     name: str | None,
     exit_when_idle: str | None,
@@ -58,9 +57,10 @@ def run_supervisor(
     idle_seconds = parse_duration(exit_when_idle) if exit_when_idle else None
     if on_idle and idle_seconds is None:
         raise UsageError("--on-idle runs after --exit-when-idle. Say after how long, such as --exit-when-idle 10m.")
-    check_accelerate(settings.gpus_per_worker)
+    if settings.gpus_per_worker > 1:
+        require(["accelerate"], "shardsift[sharded]", f"--gpus-per-worker {settings.gpus_per_worker}")
     per_worker = settings.gpus_per_worker
-    slots = find_slots(gpus=gpus, workers=workers, gpus_per_worker=per_worker, device=settings.device, name=name)
+    slots = find_slots(workers=workers, gpus_per_worker=per_worker, device=settings.device, name=name)
     log_to_stderr()
     ledger = Ledger.connect(settings, wait_seconds=START_SECONDS)
     supervisor = Supervisor(slots, ledger, settings, idle_seconds=idle_seconds)

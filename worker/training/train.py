@@ -3,7 +3,6 @@
 Checks rows, labels, base model and output before it imports torch, which takes seconds, to report mistakes at once.
 """
 
-import importlib.util
 import os
 import re
 import shutil
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from huggingface_hub import HfApi
 
-from shardsift.fleet.errors import ShardError, TransientError, UsageError
+from shardsift.fleet.errors import ShardError, TransientError, UsageError, require
 from shardsift.fleet.process.wording import is_url, local_path
 from shardsift.fleet.run.model import with_revision
 from shardsift.fleet.run.model_config import THRESHOLD
@@ -33,14 +32,7 @@ if TYPE_CHECKING:
     from shardsift.worker.scoring.saved_model import SavedModel
     from shardsift.worker.training.base_model import Trained
 
-# Modules that training needs → their names for pip.
-_NEEDED = {
-    "torch": "torch",
-    "transformers": "transformers",
-    "sklearn": "scikit-learn",
-    "accelerate": "accelerate",
-    "matplotlib": "matplotlib",
-}
+_NEEDED = ("torch", "transformers", "sklearn", "accelerate", "matplotlib")
 _VERSIONS = ("shardsift", "torch", "transformers", "scikit-learn")
 _HUB = "hf://"
 _MODEL_ON_HUB = re.compile(r"hf://(?!(?:datasets|spaces|buckets)/)[^/@]+/[^/@]+/?")
@@ -59,7 +51,7 @@ def train(
     is overwritten. Of the processes that `torchrun` starts, only the first one saves the model and returns a report.
     Raises UsageError for labels, models and outputs that cannot be used, and Stopped after a signal.
     """
-    _check_installed()
+    require(_NEEDED, "shardsift[worker,train]", "Training")
     options.check()
     is_first = int(os.environ.get("RANK", 0)) == 0
     if not is_first and not options.full:
@@ -99,14 +91,6 @@ def train(
 
         forget(checkpoints)
     return report
-
-
-def _check_installed() -> None:
-    missing = [name for module, name in _NEEDED.items() if not importlib.util.find_spec(module)]
-    if missing:
-        raise UsageError(
-            f"Training needs {' and '.join(missing)}. Install it with: pip install 'shardsift[worker,train]'"
-        )
 
 
 def _trained(options: TrainOptions, split: Split, *, device: str, say: Callable[[str], None]) -> "Trained":

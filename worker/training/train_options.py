@@ -11,9 +11,9 @@ import typer
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.keywords import Location, Names
 from shardsift.fleet.process.wording import is_url, local_path
+from shardsift.fleet.run.choices import Dtype
 
 TrainTask = Literal["auto", "regression", "classification"]
-TrainDtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 DEMO_ENCODER = "demo"  # the name of the demo's small encoder as a base model
 DEMO_ENCODER_ON_HUB = "sentence-transformers/all-MiniLM-L6-v2"
@@ -117,9 +117,7 @@ class TrainOptions:
         ),
     ] = None
     loader_processes: Annotated[int, _full(min=0, help="Processes that prepare batches.")] = 0
-    dtype: Annotated[TrainDtype, typer.Option(help="Number format. auto: 16 bits if the device is faster with it.")] = (
-        "auto"
-    )
+    dtype: Annotated[Dtype, typer.Option(help="Number format. auto: 16 bits if the device is faster with it.")] = "auto"
 
     def check(self) -> None:
         """Raise UsageError for options that do not go together, and for a learning rate that is not above 0."""
@@ -178,4 +176,4 @@ class TrainKeywords(TypedDict, total=False):
     checkpoint_steps: int
     checkpoints: Location | None
     loader_processes: int
-    dtype: TrainDtype
+    dtype: Dtype

@@ -2,13 +2,12 @@
 
 import os
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardsift.fleet.errors import UsageError
+from shardsift.fleet.errors import UsageError, require
 from shardsift.fleet.run.options import (
     Columns,
     Labels,
@@ -54,11 +53,6 @@ class TuneOptions:
             help="Token budgets to try. Default: 512 to 8,192 on a CPU, 4,096 to 262,144 on a GPU.",
         ),
     ] = None
-    repeats: Annotated[int, typer.Option(min=1, help="Number of times to time each setting.")] = 3
-    reference: Annotated[
-        bool,
-        typer.Option("--reference/--no-reference", help="Also time the plain pipeline. Slow."),
-    ] = False
     output: Annotated[
         Path,
         typer.Option(metavar="PNG", help="File for the chart. none: draw no chart."),
@@ -87,10 +81,6 @@ def scoring_to_tune(settings: "Settings", options: TuneOptions) -> Scoring:
         text_columns=("text",),
         text_pair_column=options.text_pair_column,
     )
-    if options.reference and (scoring.passages != "head" or (scoring.zero_shot and scoring.max_tokens)):
-        raise UsageError(
-            "The plain pipeline takes neither --passages nor --max-tokens with --labels. Leave out --reference, or these."
-        )
     if options.chart_file:
         check_chart(options.chart_file)
     return scoring
@@ -98,10 +88,7 @@ def scoring_to_tune(settings: "Settings", options: TuneOptions) -> Scoring:
 
 def check_chart(file: Path) -> None:
     """Raise UsageError if a chart cannot be drawn here, or cannot be written to this file."""
-    if not find_spec("matplotlib"):
-        raise UsageError(
-            "Drawing the chart needs matplotlib. Install it with: pip install 'shardsift[tune]', or pass --output none."
-        )
+    require(["matplotlib"], "shardsift[tune]", "The chart, which --output none leaves out,")
     if file.is_dir() or not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
         raise UsageError(f"Cannot write the chart to {file}. Name a file in a writable folder with --output.")
 

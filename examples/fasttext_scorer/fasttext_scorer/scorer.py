@@ -21,7 +21,7 @@ class FastText:
         self._model = model
         self._column = {label: column for column, label in enumerate(model.labels)}
 
-    def encode(self, texts: pa.LargeStringArray, _place: object) -> list[str | None]:
+    def encode(self, texts: pa.LargeStringArray) -> list[str | None]:
         """One line per text, because fastText refuses newlines. None for a row without a text."""
         return [text and text.replace("\n", " ") for text in texts.to_pylist()]
 

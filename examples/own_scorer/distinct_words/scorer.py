@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardsift.scorers import GoOn, Model, Place, ScorerInfo, Scores
+from shardsift.scorers import GoOn, Model, ScorerInfo, Scores
 
 
 class DistinctWords:
@@ -16,7 +16,7 @@ class DistinctWords:
     def __init__(self, *, lower_case: bool) -> None:
         self._lower_case = lower_case
 
-    def encode(self, texts: pa.LargeStringArray, place: Place) -> list[list[str]]:
+    def encode(self, texts: pa.LargeStringArray) -> list[list[str]]:
         """The words of each text; none for a row without a text. Runs while another window is being scored."""
         plain = [text or "" for text in texts.to_pylist()]
         return [(text.lower() if self._lower_case else text).split() for text in plain]

@@ -38,7 +38,6 @@ _PUBLICATION = TypeAdapter(Publication)
 _DUE_LIMIT = 1000  # shards that one answer lists, of those started before and of new ones
 _MAX_DAMAGED = 3  # a shard whose stored files are damaged this often is failed: the storage is probably at fault
 _DAMAGED = "damaged:"  # prefix of the run's fields that count how often a shard's files were damaged
-_REFUSED_MS = 86_400_000  # as in lua/prelude.lua
 
 
 class Ledger(Attempts, Results):
@@ -258,13 +257,8 @@ class Ledger(Attempts, Results):
             changed += int(self._run_script("update_shards", Keys(run_id).of(), fields))
         return changed
 
-    def count_refused(self, what: str) -> None:
-        """Count a refusal, for example of a foreign message."""
-        self.redis.hincrby(REFUSED, what, 1)
-        self.redis.pexpire(REFUSED, _REFUSED_MS)
-
     def refused(self) -> dict[str, int]:
-        """Return the number of recent refusals by kind, over all runs. Cleared a day after the last refusal."""
+        """Return the number of recent refusals and repairs by kind, over all runs. Cleared a day after the last one."""
         return {str(what): int(times) for what, times in sorted(self.redis.hgetall(REFUSED).items())}
 
     # --- Which shards need a message in the queue. `shardsift/fleet/dispatch.py` sends the messages. ---

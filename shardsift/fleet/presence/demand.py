@@ -35,7 +35,6 @@ class Load:
         return {
             "SHARDSIFT_SCORER": self.models[0].scorer,
             "SHARDSIFT_MODEL": json.dumps([f"{model.name}@{model.revision}" for model in self.models]),
-            "SHARDSIFT_MODEL_REVISION": "",
             "SHARDSIFT_DTYPE": self.dtype,
         }
 

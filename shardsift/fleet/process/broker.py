@@ -176,7 +176,7 @@ def _task_id(message: bytes) -> str:
 # kombu's transport for Redis, changed to refuse elements of a queue that are not messages.
 #
 # A client with write access to a queue can put anything there. kombu decodes an element while it reads it, and Celery
-# inspects it before a task runs. Errors there would end the process. A refusal sends Celery's signal `task_rejected`.
+# inspects it before a task runs. Errors there would end the process.
 
 _NOT_OF_CONTENT = (Empty, redis.RedisError, OperationalError, OSError)
 logger = logging.getLogger(__name__)
@@ -217,7 +217,6 @@ class _Channel(Channel):
         logger.warning(
             "Refused an element of a queue that is no message: %s: %s", type(error).__name__, str(error)[:200]
         )
-        signals.task_rejected.send(sender=self, message=None, exc=error)
 
 
 class _Transport(Transport):

@@ -27,7 +27,7 @@ from shardsift.fleet.run.choices import (
     WayToShard,
     is_device,
 )
-from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model, model_names, with_revision
+from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, model_names, with_revision
 
 
 class Process(StrEnum):
@@ -69,11 +69,9 @@ class Settings(BaseSettings):
     )
     model: Annotated[str, Process.WORKER] = Field(
         DEFAULT_MODEL,
-        description="Serve this model only: a Hub name or a folder, or all models of a run, with commas between them or as a "
-        "JSON list. Unset: serve what open runs need; `worker tune` takes fineweb-edu-classifier.",
-    )
-    model_revision: Annotated[str | None, Process.WORKER] = Field(
-        None, description="Branch, tag or commit of the model. Unset: that of each run."
+        description="Serve this model only: a Hub name, with @REVISION for one revision of it, or a folder; or all models of a "
+        "run, with commas between them or as a JSON list. Unset: serve what open runs need; `worker tune` takes "
+        "fineweb-edu-classifier.",
     )
     dtype: Annotated[Dtype, Process.WORKER] = Field(
         "auto",
@@ -225,18 +223,7 @@ class Settings(BaseSettings):
     @property
     def models(self) -> tuple[tuple[str, str | None], ...]:
         """The name and revision of each model that a worker loads. Raises UsageError if they cannot be read."""
-        names = model_names(self.model)
-        if self.model_revision is None:
-            return tuple(map(with_revision, names))
-        if len(names) > 1:
-            raise UsageError(
-                "SHARDSIFT_MODEL_REVISION is for a single model. Name a revision of each as MODEL@REVISION."
-            )
-        return ((names[0], self.model_revision),)
-
-    def for_model(self, model: Model) -> "Settings":
-        """Copy the settings, with one model at its pinned revision."""
-        return self.model_copy(update={"scorer": model.scorer, "model": model.name, "model_revision": model.revision})
+        return tuple(map(with_revision, model_names(self.model)))
 
     @property
     def redis(self) -> RedisAddress | None:

@@ -8,15 +8,13 @@ A kind is a `ScorerKind`; users name it with `--scorer`. Packages add kinds by e
     word-count = "word_count:KIND"
 """
 
-import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
 from typing import Any
 
-from shardsift.fleet.errors import UsageError
+from shardsift.fleet.errors import UsageError, require
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
 
 _GROUP = "shardsift.scorers"
@@ -79,11 +77,7 @@ def _added() -> dict[str, EntryPoint]:
 def check_requirements(kinds: Iterable[ScorerKind]) -> None:
     """Raise UsageError if this machine lacks a module that a kind's loader imports."""
     for kind in kinds:
-        if missing := [module for module in kind.requires if find_spec(module) is None]:
-            raise UsageError(
-                f"This machine has no {' and no '.join(missing)}. "
-                f"Install it: pip install {shlex.quote(kind.install or ' '.join(missing))}."
-            )
+        require(kind.requires, kind.install, "The scorer")
 
 
 def resolve_model(scorer: str, name: str, revision: str | None) -> Model:

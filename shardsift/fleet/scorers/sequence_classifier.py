@@ -105,18 +105,17 @@ def _config_of(model: Model) -> dict[str, Any]:
 
 
 @contextmanager
-def unchanged_folder(name: str, revision: str | None) -> Iterator[None]:
-    """Check before and after a block that a model folder has the files of `revision`. Raises ShardsiftError if not.
+def unchanged_folder(model: Model) -> Iterator[None]:
+    """Check after a block that a model folder still has the files of its revision. Raises ShardsiftError if not.
 
-    Use it around code that reads the folder. Does nothing for a Hub model, whose commit fixes its files, or if
-    `revision` is None.
+    Use it around code that reads the folder: an error of that code may come from the changed files, so this error
+    replaces it. Does nothing for a Hub model, whose commit fixes its files.
     """
-    is_pinned = revision is not None and is_folder_revision(revision)
-    if is_pinned:
-        _unchanged_revision(Path(name), revision)
-    yield
-    if is_pinned:
-        _unchanged_revision(Path(name), revision)
+    try:
+        yield
+    finally:
+        if model.is_folder:
+            _unchanged_revision(Path(model.name), model.revision)
 
 
 def _unchanged_revision(folder: Path, expected: str | None) -> str:

@@ -28,7 +28,7 @@ class SlowScorer:
     def __init__(self, encode_seconds: float, score_seconds: float) -> None:
         self.encode_seconds, self.score_seconds = encode_seconds, score_seconds
 
-    def encode(self, texts: pa.LargeStringArray, place: Any) -> pa.LargeStringArray:
+    def encode(self, texts: pa.LargeStringArray) -> pa.LargeStringArray:
         time.sleep(self.encode_seconds)
         return texts
 

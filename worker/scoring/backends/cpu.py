@@ -1,7 +1,7 @@
 """Run an encoder's linear layers on a CPU by oneDNN's fused product, which includes bias and GELU.
 
 torch's linear layer reorders the weights in each call and copies the bias into place before the product, and GELU reads
-and writes all states again. `--compile` avoids this too, but takes a minute or two at each start.
+and writes all states again. torch.compile avoids this too, but takes a minute or two at each start.
 """
 
 from typing import Any, TypeGuard

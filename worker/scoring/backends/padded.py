@@ -139,6 +139,6 @@ def _compiles(device: torch.device) -> bool:
         torch.compile(torch.sin)(torch.ones(8, device=device))
     except Exception as error:  # each missing part raises its own exception type
         reason = str(error).strip().splitlines()
-        logger.warning("Continuing without --compile: %s", reason[0] if reason else type(error).__name__)
+        logger.warning("Continuing without torch.compile: %s", reason[0] if reason else type(error).__name__)
         return False
     return True
