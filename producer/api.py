@@ -102,7 +102,6 @@ def enqueue(
     with _errors():
         settings = read_settings(redis_url=redis_url)
         options = options_from(RunOptions, keywords, labels=split_at_commas)
-        options.check_is_one_step()
         ledger = Ledger.connect(settings)
         with closing(ledger.redis), make_app("producer", settings, is_current=False) as app:
             plan = plan_run(options)  # after Redis has answered, since planning may take long

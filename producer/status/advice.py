@@ -186,7 +186,7 @@ def _on_no_kept_row(status: RunView) -> Iterator[str]:
     if (status.where or "").strip().lower() == "false":
         yield (
             f"The scores are published, and no rows. To choose rows by them: producer refilter {status.run_id} --output … "
-            "--keep-top 10% (or --where …), or the command that started the run, if it has such an option."
+            "--keep-top 10% (or --where …)"
         )
         return
     yield (

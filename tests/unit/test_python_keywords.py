@@ -117,7 +117,6 @@ def test_labels_in_one_text_are_parted_at_commas_as_on_the_command_line(given: A
         ({"max_bad_rows": 2}, "max_bad_rows=2 is wrong: the most is 1"),
         ({"min_score": "high"}, "min_score='high' is wrong: Input should be a valid number"),
         ({"text_column": 3}, "text_column=3 is wrong: Input should be a valid string"),
-        ({"keep_top": 0.1}, "keep_top=0.1 is wrong: Input should be a valid string. Keep the best rows, like 10%"),
         ({"input": 3}, "input=3 is wrong"),
         ({"input": ["a", 3]}, "input=.* is wrong"),
         ({"input": []}, "input is empty"),

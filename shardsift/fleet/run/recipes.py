@@ -77,9 +77,7 @@ def filled(recipe: Recipe, chosen: Mapping[str, Any]) -> dict[str, Any]:
     if chosen.get("text_pair_column") is not None:
         used.pop("passages", None)
     has_function = chosen.get("function_to_apply") not in (None, "none")
-    if has_function or any(
-        chosen.get(other) not in (None, False) for other in ("where", "keep_all", "keep_top", "buckets")
-    ):
+    if has_function or any(chosen.get(other) not in (None, False) for other in ("where", "keep_all")):
         used.pop("min_score", None)
     return used
 
