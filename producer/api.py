@@ -164,11 +164,9 @@ def status(
     Raises UsageError for an unknown run and if no Redis answers, TransientError if it stops answering.
     """
     with _errors(), open_ledger_of(run_id, read_settings(redis_url=redis_url)) as (settings, ledger, run):
-        is_local = settings.redis_is_embedded
         if wait:
-            watch(ledger, run, is_of_this_machine=is_local, outlasts_redis=not is_local, progress=progress)
-        found = run_status(ledger, run, is_of_this_machine=is_local)
-        return with_findings(ledger, found, hashes=False)
+            watch(ledger, run, progress=progress)
+        return with_findings(ledger, run_status(ledger, run), hashes=False)
 
 
 def scores(target: Location, *, redis_url: str | None = None) -> ScoredRun:
@@ -310,7 +308,7 @@ def pause(run_id: str | None = None, *, redis_url: str | None = None) -> RunStat
     """
     with _run_of(run_id, redis_url, to="pause") as (settings, ledger, run):
         ledger.pause(run)
-        return _status(settings, ledger, run)
+        return run_status(ledger, run)
 
 
 def resume(run_id: str | None = None, *, max_cost: float | None = None, redis_url: str | None = None) -> RunStatus:
@@ -322,7 +320,7 @@ def resume(run_id: str | None = None, *, max_cost: float | None = None, redis_ur
     with _run_of(run_id, redis_url, to="resume") as (settings, ledger, run):
         resume_run(ledger, run, max_cost=max_cost)
         _send(settings, ledger, run)
-        return _status(settings, ledger, run)
+        return run_status(ledger, run)
 
 
 def cancel(run_id: str | None = None, *, redis_url: str | None = None) -> RunStatus:
@@ -332,7 +330,7 @@ def cancel(run_id: str | None = None, *, redis_url: str | None = None) -> RunSta
     """
     with _run_of(run_id, redis_url, to="cancel") as (settings, ledger, run):
         ledger.cancel(run)
-        return _status(settings, ledger, run)
+        return run_status(ledger, run)
 
 
 def retry(run_id: str | None = None, *, all: bool = False, redis_url: str | None = None) -> RunStatus:
@@ -344,7 +342,7 @@ def retry(run_id: str | None = None, *, all: bool = False, redis_url: str | None
     with _run_of(run_id, redis_url, to="retry") as (settings, ledger, run):
         patient(retry_run)(ledger, run, done_too=all)
         _send(settings, ledger, run)
-        return _status(settings, ledger, run)
+        return run_status(ledger, run)
 
 
 def _check_workers(workers: Any) -> None:
@@ -356,10 +354,6 @@ def _check_workers(workers: Any) -> None:
 def _run_of(run_id: str | None, redis_url: str | None, *, to: str) -> Iterator[tuple[Settings, Ledger, str]]:
     with _errors(), open_ledger_of(run_id, read_settings(redis_url=redis_url), to=to) as found:
         yield found
-
-
-def _status(settings: Settings, ledger: Ledger, run_id: str) -> RunStatus:
-    return run_status(ledger, run_id, is_of_this_machine=settings.redis_is_embedded)
 
 
 def _send(settings: Settings, ledger: Ledger, run_id: str) -> None:

@@ -44,11 +44,9 @@ def status(
     from shardsift.producer.status import run_status
     from shardsift.producer.status.watch import watch as show_until_over
 
-    with open_ledger_of(run_id, read_settings()) as (settings, ledger, run):
+    with open_ledger_of(run_id, read_settings()) as (_, ledger, run):
         show = show_until_over if watch else run_status
-        found = show(
-            ledger, run, is_of_this_machine=settings.redis_is_embedded, price_per_gpu_hour=settings.price_per_gpu_hour
-        )
+        found = show(ledger, run)
         if found.publication:
             # Imported here, because the libraries for outputs take a second to load.
             from shardsift.producer.publishing.publish import with_findings
@@ -61,16 +59,13 @@ def status(
 def runs(as_json: AsJson = False) -> None:
     """List all runs in the ledger, newest first. Does not check their outputs; `producer status` does."""
     from shardsift.producer.opening import open_ledger
-    from shardsift.producer.status import Present, run_status
+    from shardsift.producer.status import Present, run_statuses
     from shardsift.producer.status.advice import attention_lines
     from shardsift.producer.status.screen import present_line, status_table
 
-    with open_ledger(read_settings()) as (settings, ledger):
-        is_local, present = settings.redis_is_embedded, Present.read(ledger.redis)
-        statuses = [
-            run_status(ledger, run_id, present=present, is_of_this_machine=is_local, most_failures=1)
-            for run_id in ledger.run_ids()
-        ]
+    with open_ledger(read_settings()) as (_, ledger):
+        present = Present.read(ledger.redis)
+        statuses = list(run_statuses(ledger, present))
         if as_json:
             print_json([status.as_json() for status in statuses])
         else:

@@ -45,7 +45,7 @@ def retry(
         if before.is_published and not retried.queued:
             say(f"Run {run_id} is published, and none of its shards has failed: nothing to retry.")
             return
-        now = run_status(ledger, run_id, is_of_this_machine=settings.redis_is_embedded)
+        now = run_status(ledger, run_id)
         if before.cancelled:
             say(f"Run {run_id} is resumed: {counted(now.counts.open, 'shard')} to do, {now.counts.done:,} done.")
         else:
@@ -89,7 +89,7 @@ def resume(run_id: RunId = None, max_cost: MaxCost = None) -> None:
         was_paused = resume_run(ledger, run_id, max_cost=max_cost)
         _send_due_shards(settings, ledger, run_id)
         say(f"Run {run_id} is resumed." if was_paused else f"Run {run_id} is not paused.")
-        for line in what_it_waits_for(run_status(ledger, run_id, is_of_this_machine=settings.redis_is_embedded)):
+        for line in what_it_waits_for(run_status(ledger, run_id)):
             say(line)
 
 

@@ -75,15 +75,7 @@ def run_locally(
                 on_poll(ledger, spec.run_id)
 
             try:
-                ended = watch(
-                    ledger,
-                    spec.run_id,
-                    on_poll=poll,
-                    is_of_this_machine=True,
-                    starts_workers=True,
-                    outlasts_redis=not settings.redis_is_embedded,
-                    progress=progress,
-                )
+                ended = watch(ledger, spec.run_id, on_poll=poll, starts_workers=True, progress=progress)
             except KeyboardInterrupt:
                 if progress:
                     say("Stopping: the workers end their batch and store its scores.")

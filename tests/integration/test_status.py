@@ -152,7 +152,9 @@ def a_run_on_track_says_how_long_it_takes_and_what_is_known_of_a_workers_device(
     claim = run.claim(B.name)
     run.ledger.renew(claim, rows=4, report=REPORT)
     run.worker(activity="busy", run_id=run.run_id, shard=B.name)
-    run.show("on track", price_per_gpu_hour=360.0)
+    run.ledger.steer(run.run_id, Steering(price_per_gpu_hour=360.0))
+    run.show("on track")
+    run.ledger.steer(run.run_id, Steering())
     run.ledger.renew(claim, rows=4, report=replace(REPORT, peak_share=0.412))
     run.show("with its share of the peak")
     more = {"peak_share": 0.412, "memory_share": 0.63, "busy_share": 1.0, "backend": "graphed"}
@@ -183,8 +185,9 @@ def the_cost_is_the_time_of_all_workers_times_the_price(run: WatchedRun) -> None
     run.passes(1800)
     slow.complete(first, a_receipt(run.run_id, A, rows_in=1000, rows_kept=1000, rows_dropped=0, rows_errored=0))
     slow.release(second)  # what is scored again later is paid for too
-    run.show("with a price", price_per_gpu_hour=1.5)
-    run.show("without")
+    run.show("without a price")
+    run.ledger.steer(run.run_id, Steering(price_per_gpu_hour=1.5))
+    run.show("with one")
 
 
 @state
