@@ -121,7 +121,7 @@ def commands_wanted() -> str:
 
 
 def recipes_reference() -> str:
-    """The table that `producer recipes` shows, and the sources."""
+    """The table of the recipes, and their sources."""
     lines = [
         "# Recipes",
         "",

@@ -1,28 +1,26 @@
 """Commands that show runs, the workers that they need and what they have published. They change nothing."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from shardsift.fleet.process.command_line import (
     Commands,
     print_json,
-    print_table,
     print_with_whole_ids,
     say,
 )
 from shardsift.producer.commands.shared import (
     AsJson,
     OnlyRunOrTarget,
+    ScoreColumn,
+    Source,
     Target,
     print_found,
     read_settings,
     report,
 )
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 commands = Commands(panel="Runs")
 
@@ -75,34 +73,6 @@ def runs(as_json: AsJson = False) -> None:
                 say(line)
 
 
-@commands.command(epilog="Example: producer recipes")
-def recipes(as_json: AsJson = False) -> None:
-    """List the recipes of popular classifiers: the options that a run uses for such a model if you name no others.
-
-    docs/recipes.md and --json name their sources, and which of them were checked.
-    """
-    from shardsift.fleet.run.recipes import RECIPES
-
-    if as_json:
-        print_json([recipe.as_json() for recipe in RECIPES])
-    else:
-        print_table(_recipe_table())
-
-
-def _recipe_table() -> "Table":
-    """Build a table of the recipes. Their sources are left out, because they would make it too wide for a terminal."""
-    from rich.table import Table
-
-    from shardsift.fleet.run.recipes import RECIPES, as_arguments
-
-    table = Table(box=None, pad_edge=False)
-    for name, width in (("model", None), ("options", 50), ("note", 40)):
-        table.add_column(name, overflow="fold", max_width=width)
-    for recipe in RECIPES:
-        table.add_row(recipe.model, as_arguments(recipe.options), recipe.note)
-    return table
-
-
 @commands.command(epilog="Example: producer scores ./scored --near 3 --sample 10 --input './shards/*.parquet'")
 def scores(
     target: OnlyRunOrTarget = None,
@@ -111,13 +81,8 @@ def scores(
         typer.Option(metavar="SCORE", help="Show the rows nearest to this score instead, with their texts."),
     ] = None,
     sample: Annotated[int, typer.Option(min=1, metavar="N", help="Rows that --near shows.")] = 10,
-    score_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Score column for --near, if the run has several.")
-    ] = None,
-    source: Annotated[
-        list[str] | None,
-        typer.Option("--input", metavar="URI", help="The input, for texts, if the ledger does not have the run."),
-    ] = None,
+    score_column: ScoreColumn = None,
+    source: Source = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how the scores of a run are spread, and how many rows each threshold would keep.

@@ -1,7 +1,7 @@
 """Write the command that reproduces the rows of a run, for its card. It pins revisions and names no local paths."""
 
 import shlex
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 
 from shardsift.fleet.process.keywords import keywords_of
 from shardsift.fleet.process.wording import shown_bytes
@@ -12,18 +12,17 @@ from shardsift.producer.planning.options import RefilterOptions, RunOptions
 _BREAK = " \\\n  "  # between options
 _REFILTER = "\nproducer refilter"
 # Options that are written from the spec, or that have no effect on the rows.
-_NOT_AS_GIVEN = {"crawl", "input", "model", "output", "replace", "public", "evidence"}
+_NOT_AS_GIVEN = {"crawl", "input", "model", "target_file_size", "output", "replace", "public", "evidence"}
 
 
 def command_again(options: RunOptions, spec: RunSpec) -> str:
     """Write the command of a run. A local path is reduced to its last part."""
-    size = spec.target_file_bytes
     return _joined(
         "producer run",
         *_inputs(spec),
         *map(_model, spec.scorings),
-        *_given(options, {*_NOT_AS_GIVEN, "target_file_size"}),
-        *([_line("target_file_size", shown_bytes(size))] if size else []),
+        *_given(options),
+        *([_merged(spec)] if spec.target_file_bytes else []),
         _line("output", "./again"),
     )
 
@@ -35,9 +34,8 @@ def command_with_other_rows(command: str | None, options: RefilterOptions, spec:
     """
     if command is None:
         return None
-    chosen = _given(options, _NOT_AS_GIVEN)
-    refilter = _joined(f"{_REFILTER} ./again", *_inputs(spec), *chosen, _line("output", "./again-2"))
-    return command.partition(_REFILTER)[0] + refilter
+    chosen = [*_given(options), _merged(spec), _line("output", "./again-2")]
+    return command.partition(_REFILTER)[0] + _joined(f"{_REFILTER} ./again", *_inputs(spec), *chosen)
 
 
 def _joined(*lines: str) -> str:
@@ -48,10 +46,14 @@ def _inputs(spec: RunSpec) -> list[str]:
     return [_line("input", uri) for uri in disclosed_inputs(spec)]
 
 
-def _given(options: RunOptions | RefilterOptions, leave_out: Container[str]) -> Iterator[str]:
+def _merged(spec: RunSpec) -> str:
+    return _line("target_file_size", shown_bytes(spec.target_file_bytes) if spec.target_file_bytes else "none")
+
+
+def _given(options: RunOptions | RefilterOptions) -> Iterator[str]:
     for keyword, (field, _) in keywords_of(type(options)).items():
         value = getattr(options, field)
-        if keyword in leave_out or value == getattr(type(options), field):
+        if keyword in _NOT_AS_GIVEN or value == getattr(type(options), field):
             continue
         if field == "labels":
             is_in_file = any("," in label or label.startswith("@") for label in value)

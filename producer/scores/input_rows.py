@@ -36,7 +36,7 @@ def read_rows(uri: str, rows: Collection[int], spec: RunSpec, columns: Sequence[
 
     Adds all bad rows that it reads to `bad`, including some that are not in `rows`.
     """
-    wanted = np.array(sorted(rows))
+    wanted = np.sort(np.fromiter(rows, np.int64, len(rows)))
     if not len(wanted):
         with open_shard(uri, spec) as file:
             return file.schema.empty_table().select(list(columns))
@@ -45,7 +45,7 @@ def read_rows(uri: str, rows: Collection[int], spec: RunSpec, columns: Sequence[
         with open_parquet(uri) as parquet:
             groups = np.searchsorted(np.cumsum(row_group_rows(parquet)), wanted, side="right")
         parts = np.split(wanted, np.flatnonzero(is_far & (np.diff(groups) > 0)) + 1)
-    found: list[pa.Table] = []
+    found: list[pa.RecordBatch] = []
     for part in parts:
         first = int(part[0]) if skips else 0
         opened = open_shard(uri, spec, first_row=first)
@@ -53,9 +53,9 @@ def read_rows(uri: str, rows: Collection[int], spec: RunSpec, columns: Sequence[
             for batch in file.batches(list(columns), bad=bad, use_threads=False):
                 here = part[slice(*np.searchsorted(part, (first, first + len(batch))))]
                 if len(here):
-                    taken = pa.Table.from_batches([batch]).select(list(columns)).take(pa.array(here - first))
-                    found.append(taken)
+                    read = batch.select(list(columns))
+                    found.append(read if len(here) == len(read) else read.take(pa.array(here - first)))
                 first += len(batch)
                 if first > part[-1]:
                     break
-    return pa.concat_tables(found)
+    return pa.Table.from_batches(found)

@@ -207,7 +207,7 @@ def what_it_waits_for(status: RunStatus) -> Iterator[str]:
             yield f"Take it up again: producer retry {status.run_id}"
         case "paused":
             why = f": {status.paused}" if status.paused else ""
-            yield f"It is paused{why}. Resume it: producer resume {status.run_id}{_higher_limit(status)}"
+            yield f"It is paused{why}. {_higher_limit(status)}Resume it: producer resume {status.run_id}"
         case "half enqueued":
             yield "Enqueueing has not finished. If its command has ended, run it again."
         case "record lost":
@@ -256,11 +256,11 @@ def _on_format(status: RunStatus) -> Iterator[str]:
 
 
 def _higher_limit(status: RunStatus) -> str:
-    """Return the option that `producer resume` needs if the run has reached its cost limit."""
+    """Return the command that a resumed run needs first if it has reached its cost limit."""
     limit, cost = status.steering.max_cost, status.steering.cost(status.counts.worker_seconds)
     if limit is None or cost is None or cost < limit:
         return ""
-    return f" --max-cost {math.ceil(2 * cost)}"
+    return f"Raise its limit: producer set {status.run_id} --max-cost {math.ceil(2 * cost)}. "
 
 
 def _on_machines(status: RunStatus) -> str:

@@ -162,7 +162,9 @@ def test_a_run_over_stored_scores_is_made_again_without_them() -> None:
     run, refilter = str(marked).split("\nproducer ")
     assert run == earlier
     assert refilter.startswith("refilter ./again ")
-    assert refilter.replace("\\\n ", "").endswith("--where 'bucket = 3'  --buckets 4  --output ./again-2")
+    assert refilter.replace("\\\n ", "").endswith(
+        "--where 'bucket = 3'  --buckets 4  --target-file-size none  --output ./again-2"
+    )
     assert command_with_other_rows(marked, RefilterOptions(keep_top="10%", by="tokens"), a_spec()) == again
     assert command_with_other_rows(None, RefilterOptions(keep_all=True), a_spec()) is None
 

@@ -437,7 +437,7 @@ def a_published_run_that_keeps_no_row_says_why_and_what_to_do(run: WatchedRun) -
         "none came in": {"rows_in": 0},
         "some are kept": {"rows_kept": 1, "rows_dropped": 9},
     }.items():
-        run.ledger.retry(run.run_id, done_too=True)
+        run.ledger.retry(run.run_id, changed=[A.name, B.name])
         run.finish(A.name, B.name, **none | counts)
         run.ledger.record_publication(run.run_id, Publication(uri="memory://out", commit="", shards=2))
         run.show(moment)

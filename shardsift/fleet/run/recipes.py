@@ -45,10 +45,6 @@ class Recipe:
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _ABOUT}
         return {name: value for name, value in values.items() if value is not None}
 
-    def as_json(self) -> dict[str, Any]:
-        about = {"model": self.model, "checked": self.checked, "source": self.source, "note": self.note}
-        return about | {"options": self.options}
-
 
 def recipe_of(model: str) -> Recipe | None:
     """Find the recipe of a model on the Hub, ignoring the case of the name."""
