@@ -52,8 +52,8 @@ WANTED = {
         "--disagreeing 20",
         "publish another threshold, without a GPU": "producer refilter RUN --min-score 2.5 --output ./kept-2.5",
         "publish only scores, and choose the rows afterwards": "producer enqueue --crawl CC-MAIN-2024-10 --where false",
-        "keep the best 10 % of the tokens": "producer enqueue --crawl CC-MAIN-2024-10 --keep-top 10% --by token_count --wait",
-        "cut again, by the same scores": "producer refilter RUN --keep-top 5% --by token_count --output ./best",
+        "keep the best 10 % of the tokens, by published scores": "producer refilter RUN --keep-top 10% --by token_count "
+        "--output ./best",
         "add 20 buckets by the higher of two scores": "producer refilter RUN --buckets 20 --by token_count "
         "--score-column edu_score --score-column dclm_score --keep-all --output ./marked",
         "keep the best fifth of each topic": "producer refilter RUN --buckets 5 --within topic --where 'bucket = 4' "
@@ -121,7 +121,7 @@ def commands_wanted() -> str:
 
 
 def recipes_reference() -> str:
-    """The table that `producer recipes` shows, and the sources."""
+    """The table of the recipes, and their sources."""
     lines = [
         "# Recipes",
         "",

@@ -95,7 +95,7 @@ def _plan(folder: Path) -> Plan:
 
 def _look(ledger: Ledger, run_id: str) -> None:
     """Draw the picture, once the run is midway and each worker in the middle of a shard."""
-    status = run_status(ledger, run_id, is_of_this_machine=True)
+    status = run_status(ledger, run_id)
     is_midway = status.counts.done >= _SHARE_DONE * status.counts.shards
     if is_midway and [shard.rows >= _LEAST_ROWS for shard in status.running] == [True] * _WORKERS:
         PICTURE.write_text(picture_of(status))

@@ -7,7 +7,6 @@ from typing import Any, Unpack
 import pyarrow as pa
 import redis
 
-from shardsift.fleet.dispatch import send_due_shards
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.broker import make_app
 from shardsift.fleet.process.keywords import (
@@ -37,7 +36,7 @@ from shardsift.producer.planning.options import RefilterKeywords, RefilterOption
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.planning.retry import retry_run
-from shardsift.producer.planning.steering import resume_run
+from shardsift.producer.planning.steering import resume_run, send_shards
 from shardsift.producer.publishing.publish import with_findings
 from shardsift.producer.scores.scored_run import ScoredRun, scored_run
 from shardsift.producer.status import RunStatus, run_status
@@ -102,7 +101,6 @@ def enqueue(
     with _errors():
         settings = read_settings(redis_url=redis_url)
         options = options_from(RunOptions, keywords, labels=split_at_commas)
-        options.check_is_one_step()
         ledger = Ledger.connect(settings)
         with closing(ledger.redis), make_app("producer", settings, is_current=False) as app:
             plan = plan_run(options)  # after Redis has answered, since planning may take long
@@ -164,12 +162,10 @@ def status(
 
     Raises UsageError for an unknown run and if no Redis answers, TransientError if it stops answering.
     """
-    with _errors(), open_ledger_of(run_id, read_settings(redis_url=redis_url)) as (settings, ledger, run):
-        is_local = settings.redis_is_embedded
+    with _errors(), open_ledger_of(run_id, read_settings(redis_url=redis_url)) as (_, ledger, run):
         if wait:
-            watch(ledger, run, is_of_this_machine=is_local, outlasts_redis=not is_local, progress=progress)
-        found = run_status(ledger, run, is_of_this_machine=is_local)
-        return with_findings(ledger, found, hashes=False)
+            watch(ledger, run, progress=progress)
+        return with_findings(ledger, run_status(ledger, run), hashes=False)
 
 
 def scores(target: Location, *, redis_url: str | None = None) -> ScoredRun:
@@ -309,9 +305,9 @@ def pause(run_id: str | None = None, *, redis_url: str | None = None) -> RunStat
 
     run_id: a run's id, or its unique beginning. Default: the only run that can be paused.
     """
-    with _run_of(run_id, redis_url, to="pause") as (settings, ledger, run):
+    with _run_of(run_id, redis_url, to="pause") as (_, ledger, run):
         ledger.pause(run)
-        return _status(settings, ledger, run)
+        return run_status(ledger, run)
 
 
 def resume(run_id: str | None = None, *, max_cost: float | None = None, redis_url: str | None = None) -> RunStatus:
@@ -322,8 +318,8 @@ def resume(run_id: str | None = None, *, max_cost: float | None = None, redis_ur
     """
     with _run_of(run_id, redis_url, to="resume") as (settings, ledger, run):
         resume_run(ledger, run, max_cost=max_cost)
-        _send(settings, ledger, run)
-        return _status(settings, ledger, run)
+        send_shards(settings, ledger, run)
+        return run_status(ledger, run)
 
 
 def cancel(run_id: str | None = None, *, redis_url: str | None = None) -> RunStatus:
@@ -331,21 +327,20 @@ def cancel(run_id: str | None = None, *, redis_url: str | None = None) -> RunSta
 
     run_id: a run's id, or its unique beginning. Default: the only run that can be cancelled.
     """
-    with _run_of(run_id, redis_url, to="cancel") as (settings, ledger, run):
+    with _run_of(run_id, redis_url, to="cancel") as (_, ledger, run):
         ledger.cancel(run)
-        return _status(settings, ledger, run)
+        return run_status(ledger, run)
 
 
-def retry(run_id: str | None = None, *, all: bool = False, redis_url: str | None = None) -> RunStatus:
+def retry(run_id: str | None = None, *, redis_url: str | None = None) -> RunStatus:
     """Queue the failed shards of a run again, each with the current content of its file, or resume a cancelled run.
 
     run_id: a run's id, or its unique beginning. Default: the only run that can be retried.
-    all: also score finished shards again.
     """
     with _run_of(run_id, redis_url, to="retry") as (settings, ledger, run):
-        patient(retry_run)(ledger, run, done_too=all)
-        _send(settings, ledger, run)
-        return _status(settings, ledger, run)
+        patient(retry_run)(ledger, run)
+        send_shards(settings, ledger, run)
+        return run_status(ledger, run)
 
 
 def _check_workers(workers: Any) -> None:
@@ -357,15 +352,6 @@ def _check_workers(workers: Any) -> None:
 def _run_of(run_id: str | None, redis_url: str | None, *, to: str) -> Iterator[tuple[Settings, Ledger, str]]:
     with _errors(), open_ledger_of(run_id, read_settings(redis_url=redis_url), to=to) as found:
         yield found
-
-
-def _status(settings: Settings, ledger: Ledger, run_id: str) -> RunStatus:
-    return run_status(ledger, run_id, is_of_this_machine=settings.redis_is_embedded)
-
-
-def _send(settings: Settings, ledger: Ledger, run_id: str) -> None:
-    with make_app("producer", settings, is_current=False) as app:
-        send_due_shards(app, ledger, run_id)
 
 
 @contextmanager

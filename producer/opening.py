@@ -10,7 +10,7 @@ from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import first_of, is_place, is_url, local_path
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.producer.local.redis import machine_redis
-from shardsift.producer.status import Present, RunStatus, run_status
+from shardsift.producer.status import RunStatus, run_statuses
 
 _NAMED_RUNS = 10
 # The runs to which each command applies.
@@ -73,8 +73,6 @@ def open_ledger_of(
     Without `run_id`, take the only run that the action `to` applies to. Without `to` as well, take the newest run under
     way, or else the newest. Raises UsageError if the ledger has no such run, or if a folder is named instead.
     """
-    if not isinstance(run_id, str | None):
-        raise UsageError(f"run_id={run_id!r} is wrong: it is the id of a run as a text, or its unique beginning.")
     if run_id == "":
         raise UsageError("The run id is empty. `producer runs` lists the run ids.")
     if run_id and "/" in run_id:
@@ -83,11 +81,7 @@ def open_ledger_of(
         if run_id:
             run_id = _that_begins(run_id, ledger)
         else:
-            present, is_local = Present.read(ledger.redis), found.redis_is_embedded
-            statuses = (
-                run_status(ledger, one, present=present, is_of_this_machine=is_local, most_failures=1)
-                for one in ledger.run_ids()
-            )
+            statuses = run_statuses(ledger)
             run_id = _only(to, statuses) if to else _shown(statuses)
         ledger.spec(run_id)
         yield found, ledger, run_id

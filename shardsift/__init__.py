@@ -7,8 +7,8 @@
 `score` and `load_scorer` work in this process. `run` does a whole run on this machine, and `enqueue` sends one to a
 fleet of workers; `refilter` applies another filter to the stored scores. `status` shows the progress of a run, `scores`
 the distribution of its scores, and `verify` checks its output. `sample` draws rows to label, and `evaluate` uses the
-labels to measure how good each threshold is. `pause`, `resume`, `cancel` and `retry` control a run. `train` trains a classifier.
-docs/python.md shows each of them.
+labels to measure how good each threshold is. `pause`, `resume`, `cancel` and `retry` control a run. `train` trains a
+classifier. docs/python.md shows each of them.
 
 Importing this package loads nothing else: a name is imported when it is first used, and torch when a model is loaded.
 """

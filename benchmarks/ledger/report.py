@@ -94,7 +94,7 @@ def _sizes(sizes: list[Size]) -> list[list[str]]:
         ["restore all receipts, s", *(f"{size.restore_seconds:.1f}" for size in sizes)],
         ["read all receipts, s", *(f"{size.receipts_seconds:.1f}" for size in sizes)],
         ["before the first of them, s", *(f"{size.first_receipt_seconds:.2f}" for size in sizes)],
-        ["retry --all, s", *(f"{size.retry_all_seconds:.1f}" for size in sizes)],
+        ["retry of all shards, s", *(f"{size.retry_all_seconds:.1f}" for size in sizes)],
         ["longest pause of Redis, ms", *(f"{size.longest_pause_ms:,.0f}" for size in sizes)],
         ["Redis reads its data, s", *(f"{size.restart_seconds:.1f}" for size in sizes)],
         ["bytes a shard, enqueued", *(f"{size.enqueued.used:,.0f}" for size in sizes)],

@@ -55,7 +55,8 @@ def measure_size(shards: int, *, say: Callable[[str], None]) -> Size:
             reading = ledger.receipts(spec.run_id)
             _, first = timed(next, reading)
             _, others = timed(_exhaust, reading)
-            _, retry = timed(ledger.retry, spec.run_id, done_too=True)
+            names = [shard.name for shard in fineweb_shards(shards)]
+            _, retry = timed(ledger.retry, spec.run_id, changed=names)
             longest_pause = max(pause_before, _longest_pause_ms(ledger))
     return Size(
         shards=shards,

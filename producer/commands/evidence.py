@@ -8,14 +8,13 @@ import typer
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.command_line import Commands, say
-from shardsift.producer.commands.shared import AsJson, Target, print_found, read_settings
+from shardsift.producer.commands.shared import AsJson, ScoreColumn, Source, Target, print_found, read_settings
 
 commands = Commands(panel="Evidence for a threshold")
 
 At = Annotated[
     float | None, typer.Option("--at", metavar="SCORE", help="The threshold in question. Default: that of the filter.")
 ]
-ScoreColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Score column, if the run has several.")]
 Within = Annotated[
     str | None,
     typer.Option(metavar="COLUMN", help="Also draw or measure each value of this column, such as a topic, by itself."),
@@ -26,10 +25,6 @@ Positive = Annotated[
         metavar="SQL",
         help="Condition that makes a label good, like 'label >= 3'. Default: 1 of 0 and 1, or grades from the threshold on.",
     ),
-]
-Source = Annotated[
-    list[str] | None,
-    typer.Option("--input", metavar="URI", help="The input, if the ledger does not have the run. May be repeated."),
 ]
 
 

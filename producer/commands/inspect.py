@@ -1,28 +1,26 @@
 """Commands that show runs, the workers that they need and what they have published. They change nothing."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from shardsift.fleet.process.command_line import (
     Commands,
     print_json,
-    print_table,
     print_with_whole_ids,
     say,
 )
 from shardsift.producer.commands.shared import (
     AsJson,
     OnlyRunOrTarget,
+    ScoreColumn,
+    Source,
     Target,
     print_found,
     read_settings,
     report,
 )
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 commands = Commands(panel="Runs")
 
@@ -44,11 +42,9 @@ def status(
     from shardsift.producer.status import run_status
     from shardsift.producer.status.watch import watch as show_until_over
 
-    with open_ledger_of(run_id, read_settings()) as (settings, ledger, run):
+    with open_ledger_of(run_id, read_settings()) as (_, ledger, run):
         show = show_until_over if watch else run_status
-        found = show(
-            ledger, run, is_of_this_machine=settings.redis_is_embedded, price_per_gpu_hour=settings.price_per_gpu_hour
-        )
+        found = show(ledger, run)
         if found.publication:
             # Imported here, because the libraries for outputs take a second to load.
             from shardsift.producer.publishing.publish import with_findings
@@ -61,16 +57,13 @@ def status(
 def runs(as_json: AsJson = False) -> None:
     """List all runs in the ledger, newest first. Does not check their outputs; `producer status` does."""
     from shardsift.producer.opening import open_ledger
-    from shardsift.producer.status import Present, run_status
+    from shardsift.producer.status import Present, run_statuses
     from shardsift.producer.status.advice import attention_lines
     from shardsift.producer.status.screen import present_line, status_table
 
-    with open_ledger(read_settings()) as (settings, ledger):
-        is_local, present = settings.redis_is_embedded, Present.read(ledger.redis)
-        statuses = [
-            run_status(ledger, run_id, present=present, is_of_this_machine=is_local, most_failures=1)
-            for run_id in ledger.run_ids()
-        ]
+    with open_ledger(read_settings()) as (_, ledger):
+        present = Present.read(ledger.redis)
+        statuses = list(run_statuses(ledger, present))
         if as_json:
             print_json([status.as_json() for status in statuses])
         else:
@@ -78,34 +71,6 @@ def runs(as_json: AsJson = False) -> None:
             say(present_line(present))
             for line in attention_lines(statuses):
                 say(line)
-
-
-@commands.command(epilog="Example: producer recipes")
-def recipes(as_json: AsJson = False) -> None:
-    """List the recipes of popular classifiers: the options that a run uses for such a model if you name no others.
-
-    docs/recipes.md and --json name their sources, and which of them were checked.
-    """
-    from shardsift.fleet.run.recipes import RECIPES
-
-    if as_json:
-        print_json([recipe.as_json() for recipe in RECIPES])
-    else:
-        print_table(_recipe_table())
-
-
-def _recipe_table() -> "Table":
-    """Build a table of the recipes. Their sources are left out, because they would make it too wide for a terminal."""
-    from rich.table import Table
-
-    from shardsift.fleet.run.recipes import RECIPES, as_arguments
-
-    table = Table(box=None, pad_edge=False)
-    for name, width in (("model", None), ("options", 50), ("note", 40)):
-        table.add_column(name, overflow="fold", max_width=width)
-    for recipe in RECIPES:
-        table.add_row(recipe.model, as_arguments(recipe.options), recipe.note)
-    return table
 
 
 @commands.command(epilog="Example: producer scores ./scored --near 3 --sample 10 --input './shards/*.parquet'")
@@ -116,13 +81,8 @@ def scores(
         typer.Option(metavar="SCORE", help="Show the rows nearest to this score instead, with their texts."),
     ] = None,
     sample: Annotated[int, typer.Option(min=1, metavar="N", help="Rows that --near shows.")] = 10,
-    score_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Score column for --near, if the run has several.")
-    ] = None,
-    source: Annotated[
-        list[str] | None,
-        typer.Option("--input", metavar="URI", help="The input, for texts, if the ledger does not have the run."),
-    ] = None,
+    score_column: ScoreColumn = None,
+    source: Source = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how the scores of a run are spread, and how many rows each threshold would keep.

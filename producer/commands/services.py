@@ -39,22 +39,18 @@ def flower(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 5555,
 ) -> None:
     """Show the fleet in a browser with Flower: read-only, with a password and a stored history."""
+    from shardsift.fleet.process.children import end_process
     from shardsift.producer.flower.start import run_flower
 
     run_flower(read_settings(), address=address, port=port)
+    end_process(0)  # although threads are left, which retry forever while Redis is down
 
 
 # Find out what is wrong with a machine or a fleet.
 
 
-@commands.command(rich_help_panel="Help", epilog="Example: producer doctor --output hf://datasets/me/kept")
-def doctor(
-    output: Annotated[
-        str | None,
-        typer.Option(metavar="URI", help="Also check that this output can be written."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+@commands.command(rich_help_panel="Help", epilog="Example: producer doctor")
+def doctor(as_json: AsJson = False) -> None:
     """Check this machine and its fleet: Redis, workers, finalizer, the Hub and its token.
 
     Prints a line for each check, and how to fix what is wrong. Exits with 1 if something is.
@@ -62,21 +58,19 @@ def doctor(
     from shardsift.fleet.checks import run_checks
     from shardsift.producer.fleet_doctor import producer_checks
 
-    run_checks(producer_checks(read_settings(), output_uri=output), as_json=as_json)
+    run_checks(producer_checks(read_settings()), as_json=as_json)
 
 
 # Show a run offline.
 
 
-@commands.command(epilog="Example: producer demo --folder ./demo-output")
-def demo(
-    folder: Annotated[Path, typer.Option(help="Folder to write to. Replaces an earlier demo.")] = Path("demo-output"),
-    rows: Annotated[int, typer.Option(min=20, help="Rows in each of the 8 shards.")] = 100,
-) -> None:
+@commands.command(epilog="Example: producer demo")
+def demo() -> None:
     """Demonstrate a run offline: real text, a small classifier, two workers. Kills one worker and compares the results.
 
-    Exits with 1 if the published files differ from those of an undisturbed run.
+    Writes to ./demo-output, and replaces an earlier demo. Exits with 1 if the published files differ from those of an
+    undisturbed run.
     """
     from shardsift.producer.local.demo import show_demo
 
-    raise typer.Exit(show_demo(folder, read_settings(), rows=rows))
+    raise typer.Exit(show_demo(Path("demo-output"), read_settings(), rows=100))

@@ -26,6 +26,11 @@ OnlyRunOrTarget = Annotated[
         help="A run id, or its beginning; or the place it was published to. Default: the only run that there is.",
     ),
 ]
+ScoreColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Score column, if the run has several.")]
+Source = Annotated[
+    list[str] | None,
+    typer.Option("--input", metavar="URI", help="The input, if the ledger does not have the run. May be repeated."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 DryRun = Annotated[
     bool,

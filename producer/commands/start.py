@@ -1,8 +1,7 @@
 """Start a run: on the fleet, on this machine, or over stored scores."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -26,11 +25,9 @@ from shardsift.producer.commands.shared import (
 from shardsift.producer.planning.options import RefilterOptions, RunOptions, with_run_options
 
 if TYPE_CHECKING:
-    from shardsift.fleet.ledger import Ledger
     from shardsift.fleet.storage.open_output import Published
     from shardsift.producer.planning.enqueue import Enqueued
     from shardsift.producer.planning.plan import Plan
-    from shardsift.producer.status import RunStatus
 
 _NAMED_FILES = 3
 Done = TypeVar("Done")
@@ -38,11 +35,10 @@ Done = TypeVar("Done")
 commands = Commands(panel="Runs")
 
 
-@commands.command(epilog="Example: producer enqueue --crawl CC-MAIN-2024-10 --wait")
+@commands.command(epilog="Example: producer enqueue --crawl CC-MAIN-2024-10")
 @with_run_options
 def enqueue(
     options: RunOptions,
-    wait: Annotated[bool, typer.Option("--wait", help="Show progress and return when the run ends.")] = False,
     dry_run: DryRun = False,
     score_again: ScoreAgain = False,
     verify: Verify = False,
@@ -52,13 +48,9 @@ def enqueue(
     if dry_run:
         _print_plan(_planned(options), as_json=as_json)
         return
-    if not wait:
-        options.check_is_one_step()
     from shardsift.fleet.ledger import Ledger
     from shardsift.fleet.process.broker import make_app
-    from shardsift.producer.local.run import run_locally
     from shardsift.producer.planning.enqueue import enqueue as enqueue_plan
-    from shardsift.producer.publishing.publish import with_findings
 
     settings = read_settings()
     ledger = Ledger.connect(settings)
@@ -66,11 +58,6 @@ def enqueue(
     app = make_app("producer", settings)
     done = _asking(partial(enqueue_plan, plan, ledger, app, settings, verify=verify, score_again=score_again))
     _say_begun(done)
-    if wait:
-        ended = with_findings(ledger, _watched(ledger, done, is_first_of_two=plan.then is not None), hashes=verify)
-        with _resumable():
-            ended = run_locally(plan, settings, verify=verify, on_enqueued=_say_begun, ended=ended)
-        report(ended, as_json=as_json)
     if as_json:
         print_json(done.as_json())
         return
@@ -145,38 +132,18 @@ def refilter(
 
 def _planned(options: RunOptions) -> "Plan":
     """Check the options and plan the run. Tells the user where the rows go if no --output was given."""
-    from shardsift.fleet.inputs.open_input import is_marked
     from shardsift.producer.planning.plan import plan_run
 
     plan = plan_run(options)
     if not options.output_uri:
         sight = "public" if options.public else "private; --public makes it public"
-        say(f"Publishing to {plan.then.output_uri if plan.then else plan.spec.output_uri} (created {sight}).")
+        say(f"Publishing to {plan.spec.output_uri} (created {sight}).")
     for line in plan.notes:
         say(line)
-    marked = [name for name in plan.left_out if is_marked(name)]
-    if marked:
-        say(
-            f"Not read, because Spark's own files begin with _: {first_of(marked, _NAMED_FILES)}. To read one, name it."
-        )
-    if others := [name for name in plan.left_out if name not in marked]:
-        say(f"Not read, because the ending is not that of an input: {first_of(others, _NAMED_FILES)}.")
+    if plan.left_out:
+        named = first_of(plan.left_out, _NAMED_FILES)
+        say(f"Not read, because a name begins with _ or its ending is not that of an input: {named}.")
     return plan
-
-
-def _watched(ledger: "Ledger", done: "Enqueued", *, is_first_of_two: bool) -> "RunStatus":
-    """Show the progress of a run until it is over. Ctrl-C leaves it to the fleet."""
-    from shardsift.producer.status import ExitCode
-    from shardsift.producer.status.watch import watch
-
-    try:
-        return watch(ledger, done.run_id)
-    except KeyboardInterrupt as stop:
-        say(f"The run goes on. Watch it: producer status {done.run_id} --watch")
-        say(f"Or cancel it: producer cancel {done.run_id}")
-        if is_first_of_two:
-            say("When it is published, run the same command again: it chooses the rows.")
-        raise typer.Exit(ExitCode.INTERRUPTED) from stop
 
 
 def _asking(start: Callable[..., Done]) -> Done:
@@ -198,23 +165,16 @@ def _asking(start: Callable[..., Done]) -> Done:
 def _run(plan: "Plan", *, as_json: bool, replaced: "Published | None" = None, **how: Any) -> None:
     """Do a planned run on this machine and report how it ended."""
     from shardsift.producer.local.run import run_locally
+    from shardsift.producer.status import ExitCode
 
-    with _resumable():
+    try:
         ended = _asking(partial(run_locally, plan, read_settings(), on_enqueued=_say_begun, **how))
+    except KeyboardInterrupt as stop:
+        say("Stopped. Run the same command again to resume.")
+        raise typer.Exit(ExitCode.INTERRUPTED) from stop
     if replaced and ended.is_published:
         _say_sent(replaced)
     report(ended, as_json=as_json)
-
-
-@contextmanager
-def _resumable() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        from shardsift.producer.status import ExitCode
-
-        say("Stopped. Run the same command again to resume.")
-        raise typer.Exit(ExitCode.INTERRUPTED) from stop
 
 
 def _say_sent(replaced: "Published") -> None:

@@ -1,6 +1,6 @@
 """Commands that change a run: retry, cancel, pause, resume, set and finalize."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -8,44 +8,29 @@ from shardsift.fleet.process.command_line import Commands, say
 from shardsift.fleet.process.wording import counted
 from shardsift.producer.commands.shared import RunId, read_settings, report
 
-if TYPE_CHECKING:
-    from shardsift.fleet.ledger import Ledger
-    from shardsift.fleet.process.settings import Settings
-
-MaxCost = Annotated[
-    float | None,
-    typer.Option(
-        min=0,
-        metavar="X",
-        help="Pause the run when it has cost this much, at SHARDSIFT_PRICE_PER_GPU_HOUR. 0: no limit.",
-    ),
-]
-
 commands = Commands(panel="Runs")
 
 
 @commands.command(epilog="Example: producer retry cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
-def retry(
-    run_id: RunId = None,
-    every: Annotated[bool, typer.Option("--all", help="Also score the shards again that are done.")] = False,
-) -> None:
+def retry(run_id: RunId = None) -> None:
     """Queue the failed shards of a run again, or resume a cancelled run."""
     from shardsift.producer.opening import open_ledger_of
     from shardsift.producer.patience import patient
     from shardsift.producer.planning.retry import retry_run
+    from shardsift.producer.planning.steering import send_shards
     from shardsift.producer.status import run_status
     from shardsift.producer.status.advice import what_it_waits_for
 
     with open_ledger_of(run_id, read_settings(), to="retry") as (settings, ledger, run_id):
         before = run_status(ledger, run_id)
-        retried = patient(retry_run)(ledger, run_id, done_too=every)
-        _send_due_shards(settings, ledger, run_id)
+        retried = patient(retry_run)(ledger, run_id)
+        send_shards(settings, ledger, run_id)
         for name in retried.changed:
             say(f"Shard {name}: the file has changed since it was enqueued. Its current content will be scored.")
         if before.is_published and not retried.queued:
             say(f"Run {run_id} is published, and none of its shards has failed: nothing to retry.")
             return
-        now = run_status(ledger, run_id, is_of_this_machine=settings.redis_is_embedded)
+        now = run_status(ledger, run_id)
         if before.cancelled:
             say(f"Run {run_id} is resumed: {counted(now.counts.open, 'shard')} to do, {now.counts.done:,} done.")
         else:
@@ -78,18 +63,18 @@ def pause(run_id: RunId = None) -> None:
 
 
 @commands.command(epilog="Example: producer resume cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1")
-def resume(run_id: RunId = None, max_cost: MaxCost = None) -> None:
-    """Resume a paused run. One that was paused for its cost needs a higher limit."""
+def resume(run_id: RunId = None) -> None:
+    """Resume a paused run. One that was paused for its cost needs a higher limit first: `producer set --max-cost`."""
     from shardsift.producer.opening import open_ledger_of
-    from shardsift.producer.planning.steering import resume_run
+    from shardsift.producer.planning.steering import resume_run, send_shards
     from shardsift.producer.status import run_status
     from shardsift.producer.status.advice import what_it_waits_for
 
     with open_ledger_of(run_id, read_settings(), to="resume") as (settings, ledger, run_id):
-        was_paused = resume_run(ledger, run_id, max_cost=max_cost)
-        _send_due_shards(settings, ledger, run_id)
+        was_paused = resume_run(ledger, run_id)
+        send_shards(settings, ledger, run_id)
         say(f"Run {run_id} is resumed." if was_paused else f"Run {run_id} is not paused.")
-        for line in what_it_waits_for(run_status(ledger, run_id, is_of_this_machine=settings.redis_is_embedded)):
+        for line in what_it_waits_for(run_status(ledger, run_id)):
             say(line)
 
 
@@ -102,12 +87,19 @@ def set_(
         int | None,
         typer.Option(min=0, metavar="N", help="Let at most N workers score the run at once. 0: any number."),
     ] = None,
-    max_cost: MaxCost = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="X",
+            help="Pause the run when it has cost this much, at SHARDSIFT_PRICE_PER_GPU_HOUR. 0: no limit.",
+        ),
+    ] = None,
 ) -> None:
     """Change a run's limit of workers or of cost. Workers above a lowered limit finish their shard first."""
     from shardsift.fleet.errors import UsageError
     from shardsift.producer.opening import open_ledger_of
-    from shardsift.producer.planning.steering import steered
+    from shardsift.producer.planning.steering import send_shards, steered
 
     if max_workers is None and max_cost is None:
         raise UsageError("Say what to change: --max-workers or --max-cost.")
@@ -115,7 +107,7 @@ def set_(
         price = settings.price_per_gpu_hour
         steering = steered(ledger, run_id, max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price)
         ledger.steer(run_id, steering)
-        _send_due_shards(settings, ledger, run_id)
+        send_shards(settings, ledger, run_id)
         say(f"Run {run_id}: {steering}.")
 
 
@@ -134,10 +126,3 @@ def finalize(run_id: RunId = None) -> None:
             say(f"Not published: {outcome.reason}.")
             raise typer.Exit(ExitCode.CANCELLED if ledger.state(run_id).cancelled else ExitCode.RUNNING)
         report(with_findings(ledger, run_status(ledger, run_id), hashes=False), as_json=False)
-
-
-def _send_due_shards(settings: "Settings", ledger: "Ledger", run_id: str) -> None:
-    from shardsift.fleet.dispatch import send_due_shards
-    from shardsift.fleet.process.broker import make_app
-
-    send_due_shards(make_app("producer", settings), ledger, run_id)

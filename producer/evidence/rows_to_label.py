@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.run.spec import Shard
+from shardsift.fleet.run.text import whole_texts
 from shardsift.producer.evidence.draw import Drawn, Earlier, draw_rows
 from shardsift.producer.evidence.sheet import (
     LABEL,
@@ -28,7 +29,8 @@ from shardsift.producer.evidence.strata import Stratum
 from shardsift.producer.patience import patient
 from shardsift.producer.planning.options import Ranking
 from shardsift.producer.scores.distribution import lowest_kept
-from shardsift.producer.scores.scored_run import ScoredRun, ranked_by, read_rows, source_of, whole_texts
+from shardsift.producer.scores.input_rows import read_rows, source_of
+from shardsift.producer.scores.scored_run import ScoredRun, ranked_by
 
 _WITHOUT_THRESHOLD = Fraction(1, 10)  # draw around the edge of this share of the best rows
 
@@ -159,7 +161,7 @@ def _table(run: ScoredRun, column: str, drawn: Drawn, shards: dict[str, Shard], 
     places: dict[tuple[str, int], int] = {}
     for name, rows in rows_of.items():
         read = read_rows(
-            source_of(run, name, shards).uri, rows, run.spec, list(dict.fromkeys([*texts, *columns])), bad={}
+            source_of(run.receipts, name, shards).uri, rows, run.spec, list(dict.fromkeys([*texts, *columns])), bad={}
         )
         text = pa.array(whole_texts(read, scoring), pa.large_string())
         places |= {(name, row): len(places) + index for index, row in enumerate(sorted(rows))}

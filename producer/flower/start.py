@@ -1,15 +1,11 @@
 """Start Flower, the web UI of the fleet: read-only, with a password, our pages, and state that survives restarts."""
 
-import logging
-import os
 import secrets
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from importlib import resources
 
 from celery import Celery
@@ -20,7 +16,6 @@ from flower.command import (
     setup_logging,
     sigterm_handler,
 )
-from flower.inspector import Inspector
 from flower.options import options
 from flower.urls import settings as flower_settings
 from tornado.template import DictLoader
@@ -38,8 +33,6 @@ _RUNTIME_BUCKETS_SECONDS = (
     "1,10,60,300,900,1800,3600,7200"  # Flower's default buckets end at 10 s, which is less than any shard takes
 )
 _OFFLINE_SECONDS = 600  # Flower forgets a silent worker after this; a reclaimed spot machine does not come back
-_LATE_SECONDS = 2.0
-_UNANSWERED = {f"Inspect method {method} failed" for method in Inspector.inspect_methods}
 
 
 def run_flower(settings: Settings, *, address: str, port: int) -> None:
@@ -71,7 +64,6 @@ def run_flower(settings: Settings, *, address: str, port: int) -> None:
         auth,
     )
     add_runs_pages(application, ledger)
-    logging.getLogger(Inspector.__module__).addFilter(partial(is_news, application))
     _serve(application, celery)
 
 
@@ -89,14 +81,8 @@ def _new_application(celery: Celery, arguments: Sequence[str], auth: str) -> Flo
     )
 
 
-def is_news(application: Flower, record: logging.LogRecord) -> bool:
-    """Return whether to log a record. Flower's warning that no worker answered is dropped while there is no worker."""
-    is_there = any(worker.alive for worker in application.events.state.workers.values())
-    return is_there or record.getMessage() not in _UNANSWERED
-
-
 def _serve(application: Flower, celery: Celery) -> None:
-    """Serve like the command `celery flower`, but end soon after a signal even if Redis is down."""
+    """Serve like the command `celery flower`. Returns after a signal, also if Redis is down."""
     signal.signal(signal.SIGTERM, sigterm_handler)
     port = application.start_http_server()
     print_banner(celery, ssl="ssl_options" in flower_settings, port=port)
@@ -105,17 +91,10 @@ def _serve(application: Flower, celery: Celery) -> None:
             application.start()
     finally:
         application.stop()  # saves the state
-    _end_in_time()
-
-
-def _end_in_time() -> None:
-    """Exit after a delay even if threads are left: while Redis is down they retry forever, and block Python's exit."""
-    timer = threading.Timer(_LATE_SECONDS, os._exit, [0])
-    timer.daemon = True
-    timer.start()
 
 
 def _check_port(address: str, port: int) -> None:
+    """Raise UsageError for a port that is taken. Tornado would leave its socket open."""
     try:
         family, *_, socket_address = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family) as probe:

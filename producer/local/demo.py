@@ -77,7 +77,7 @@ Logs          {shown}/state/logs"""
 def _make_inputs(folder: Path, *, rows: int, labelled_rows: int) -> None:
     """Write the shards and the labelled texts, which share no paragraph."""
     if folder.exists() and not (folder / "shards").is_dir() and any(folder.iterdir()):
-        raise UsageError(f"{folder} holds other files. Name another --folder for the demo.")
+        raise UsageError(f"{folder} holds other files. Run the demo in another folder.")
     shutil.rmtree(folder, ignore_errors=True)
     write_shards(folder / "shards", shards=SHARDS, rows=rows, seed=_SEED)
     write_labelled(folder / "labelled.parquet", rows=labelled_rows, seed=_SEED)
@@ -130,7 +130,7 @@ class Killer:
 
 def _kill_line(killer: Killer, status: RunStatus, folder: Path) -> str:
     if killer.done_before is None:
-        return "No worker was killed: the run ended too soon. Use more --rows to see a kill."
+        return "No worker was killed: the run ended too soon."
     manifest = pq.read_table(folder / "kept" / "manifest.parquet", columns=["shard", "attempt"]).to_pylist()
     again = [line["shard"] for line in manifest if line["attempt"] > 1]
     killed = f"A worker was killed with SIGKILL after {killer.done_before} of {counted(status.counts.shards, 'shard')}."

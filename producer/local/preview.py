@@ -1,6 +1,5 @@
 """Preview a run: score rows drawn from all shards on this machine, as a worker does. Publishes and keeps nothing."""
 
-import math
 import random
 import shutil
 import signal
@@ -28,7 +27,7 @@ from shardsift.fleet.run.receipt import Histogram
 from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.scratch import remove_abandoned, scratch_folder
-from shardsift.producer.evidence.intervals import Share
+from shardsift.producer.evidence.intervals import Part, Share, share_of_good
 from shardsift.producer.local.run import run_locally
 from shardsift.producer.patience import patient
 from shardsift.producer.planning.columns import find_columns
@@ -37,11 +36,12 @@ from shardsift.producer.planning.inputs import Input, list_input
 from shardsift.producer.planning.plan import Plan
 from shardsift.producer.planning.sample import SampledShard
 from shardsift.producer.scores.distribution import filter_threshold, score_tables, threshold_column
-from shardsift.producer.scores.scored_run import NearRow, near_lines, read_rows, rows_near, scored_run
+from shardsift.producer.scores.input_rows import read_rows
+from shardsift.producer.scores.scored_run import NearRow, near_lines, rows_near, scored_run
 from shardsift.producer.status import RunStatus
 
 _SHOWN = 3  # texts of each kind
-_DEVIATIONS = 1.96  # of a normal distribution, for 95 %
+_MANY_ROWS = 10**9  # the input, against which the sample is small
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,13 +97,14 @@ def preview_run(plan: Plan, settings: Settings, rows: int) -> Preview:
                 run, column, near=0.0, count=len(places), source={shard.name: shard for shard in source.shards}
             )
         ]
+        sampled = Part(rows=_MANY_ROWS, labels=found.sampled_rows, good=receipt.rows_kept)
         threshold, nearest = filter_threshold(plan.spec.where, column), list[NearRow]()
         if threshold is not None:
             nearest = sorted(scored, key=lambda row: abs(row.score - threshold))[:_SHOWN]
         return replace(
             found,
             where=plan.spec.where,
-            kept=None if plan.spec.publishes_only_scores else wilson(receipt.rows_kept, found.sampled_rows),
+            kept=None if plan.spec.publishes_only_scores else share_of_good(sampled),
             errors=receipt.errors,
             rows_per_second=ended.rows_per_second,
             device=receipt.provenance.device,
@@ -142,13 +143,6 @@ def _scored(plan: Plan, settings: Settings, folder: Path) -> tuple[Input, RunSta
     if not ended.is_published:
         raise UsageError(f"The rows cannot be scored. {' '.join(one.error for one in ended.failures) or ended.word}")
     return found.source, ended
-
-
-def wilson(number: int, of: int) -> Share:
-    """Return the share `number / of` with its 95 % interval (Wilson, 1927)."""
-    share, z2 = number / of, _DEVIATIONS**2 / of
-    middle, half = share + z2 / 2, math.sqrt(z2 * (share * (1 - share) + z2 / 4))
-    return Share(value=share, low=max(0.0, (middle - half) / (1 + z2)), high=min(1.0, (middle + half) / (1 + z2)))
 
 
 # Draw rows from all shards.
@@ -194,9 +188,9 @@ def _drawn(spec: RunSpec, count: int, shard: Shard, _: float, first_byte: int, r
     noted, draw = NotedRows(), random.Random(f"{spec.input_revision} {shard.name} {first_byte}").sample
     if has_footer(shard.uri):
         with open_shard(shard.uri, spec, first_row=shard.first_row) as file:
-            table, rows = file.schema.empty_table(), file.count_rows(shard.row_limit)
+            columns, rows = file.schema.names, file.count_rows(shard.row_limit)
         numbers = sorted(draw(range(shard.first_row, shard.first_row + rows), min(count, rows)))
-        table = read_rows(shard.uri, numbers, spec, table.column_names, bad=noted) if numbers else table
+        table = read_rows(shard.uri, numbers, spec, columns, bad=noted)
     else:
         batches, left = [], read_bytes
         opened = open_shard(shard.uri, spec, first_byte=first_byte, read_bytes=read_bytes)

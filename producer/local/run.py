@@ -1,9 +1,8 @@
 """Do a run on one machine: embedded Redis, finalizer, one worker per GPU. No process is left running afterwards."""
 
 import signal
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from hashlib import sha256
 
 from celery import Celery
@@ -21,11 +20,9 @@ from shardsift.fleet.run.spec import RunSpec
 from shardsift.fleet.scorers.kinds import ScorerKind, check_requirements, scorer_kind
 from shardsift.producer.local.keeper import is_free
 from shardsift.producer.local.redis import machine_redis
-from shardsift.producer.patience import patient
 from shardsift.producer.planning.enqueue import Enqueued, enqueue
 from shardsift.producer.planning.plan import Plan
-from shardsift.producer.planning.refilter import plan_refilter
-from shardsift.producer.publishing.publish import finalize_run, with_findings
+from shardsift.producer.publishing.publish import with_findings
 from shardsift.producer.status import RunStatus, run_status
 from shardsift.producer.status.watch import watch
 
@@ -45,52 +42,11 @@ def run_locally(
     progress: bool = True,
     on_enqueued: Callable[[Enqueued], None] = lambda enqueued: None,
     on_poll: OnPoll = lambda ledger, run_id: None,
-    ended: RunStatus | None = None,
 ) -> RunStatus:
     """Do a run with processes on this machine, and return how it ended. Raises UsageError, KeyboardInterrupt on Ctrl-C.
 
     The same plan resumes an interrupted run. With `progress`, progress is shown on stderr. `on_poll` is called twice a
-    second. If the plan has a second step, a second run then chooses rows by the scores. `ended` is the result of the
-    first step, if a fleet has done it.
-    """
-    step = partial(
-        _one_run, settings=settings, workers=workers, verify=verify, progress=progress, on_enqueued=on_enqueued
-    )
-    ended = ended or step(plan, on_poll=on_poll, score_again=score_again)
-    if not plan.then:
-        return ended
-    tell = say if progress else lambda line: None
-    if not ended.is_published or ended.damage:
-        tell("The scores are not published yet. When they are, run the same command again: it chooses the rows.")
-        return ended
-    with handling(signal.SIGTERM, by=signal.default_int_handler):
-        try:
-            then = plan_refilter(plan.spec.output_uri, plan.then, earlier=plan.spec)
-            for line in ("Second step: rows are chosen by the scores.", *then.notes):
-                tell(line)
-            return step(then, without={failure.shard for failure in ended.failures})
-        except UsageError as error:
-            scores = ended.output_uri
-            raise UsageError(
-                f"{error} All scores are at {scores}: `producer refilter {scores}` chooses by them."
-            ) from error
-
-
-def _one_run(
-    plan: Plan,
-    *,
-    settings: Settings,
-    workers: int | None,
-    verify: bool,
-    progress: bool,
-    on_enqueued: Callable[[Enqueued], None],
-    on_poll: OnPoll = lambda ledger, run_id: None,
-    score_again: bool = False,
-    without: Set[str] = frozenset(),
-) -> RunStatus:
-    """Do one run. If shards fail, publish without them only if all of them are in `without`.
-
-    These are the shards that the published scores lack.
+    second.
     """
     spec = plan.spec
     kinds = [scorer_kind(scoring.served_by.scorer) for scoring in spec.scorings]
@@ -119,28 +75,17 @@ def _one_run(
                 on_poll(ledger, spec.run_id)
 
             try:
-                ended = watch(
-                    ledger,
-                    spec.run_id,
-                    on_poll=poll,
-                    is_of_this_machine=True,
-                    starts_workers=True,
-                    outlasts_redis=not settings.redis_is_embedded,
-                    progress=progress,
-                )
+                ended = watch(ledger, spec.run_id, on_poll=poll, starts_workers=True, progress=progress)
             except KeyboardInterrupt:
                 if progress:
                     say("Stopping: the workers end their batch and store its scores.")
                 stack.close()  # meanwhile, the finalizer ends what it publishes
                 ended = run_status(ledger, spec.run_id)
-                if not ended.is_published or plan.then:
+                if not ended.is_published:
                     if progress:
                         shards = counted(ended.counts.shards, "shard")
                         say(f"Kept: {ended.counts.done:,} of {shards}, and what the others have scored.")
                     raise
-            if ended.counts.failed and not ended.is_published and {one.shard for one in ended.failures} <= without:
-                patient(finalize_run)(ledger, spec.run_id, without_failed=True)
-                ended = run_status(ledger, spec.run_id)
             return with_findings(ledger, ended, hashes=verify)
 
 

@@ -37,15 +37,13 @@ def condition(choice: Condition, scorings: Sequence[Scoring]) -> str | None:
     """
     if choice.keep_all:
         return None
-    if choice.keep_top is not None:
-        return "false"  # a second run chooses the rows when all have a score
     if choice.where is not None:
         return choice.where
     if len(scorings) > 1:
         raise UsageError("Say which rows to keep with --where or --keep-all: a --min-score is for a single model.")
     min_score = _threshold(scorings[0]) if choice.min_score is None else choice.min_score
     if min_score is None:
-        raise UsageError("Say which rows to keep: --min-score, --where, --keep-all or --keep-top.")
+        raise UsageError("Say which rows to keep: --min-score, --where or --keep-all; `refilter` also has --keep-top.")
     _check_min_score(min_score, scorings[0])
     return f'"{scorings[0].score_column}" >= {min_score}'
 

@@ -14,15 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardsift.fleet.errors import ShardError, UsageError
-from shardsift.fleet.inputs.identity import are_of_other_bytes
-from shardsift.fleet.inputs.open_input import open_shard
+from shardsift.fleet.errors import UsageError
 from shardsift.fleet.run.output_columns import output_fields, row_fields
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import BestRows, Buckets, RunSpec, Shard
-from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.open_output import stored_scores
 from shardsift.producer.planning.options import Ranking, share_of
+from shardsift.producer.scores.input_rows import read_rows, source_of
 
 _MOST_VALUES = 256  # different values of the --within column
 _MOST_EDGES = 2048  # for all values together; each may take 32 KiB
@@ -86,8 +84,12 @@ class RankedRun:
         of_input = columns_of_input(self.spec, self.ranking)
         stored = [*columns, within] if within and within not in of_input else [*columns]
         for receipt, table in stored_scores(self.output_uri, self.receipts, stored):
-            for name, column in zip(of_input, self._read_input(receipt, of_input), strict=True):
-                table = table.append_column(name, _decoded(column))
+            if of_input:
+                shard = source_of([receipt], receipt.shard, self.shards, what=f"The column {of_input[0]} is")
+                rows = range(receipt.first_row, receipt.first_row + receipt.rows_in)
+                read = read_rows(shard.uri, rows, self.spec, of_input, bad={})
+                for name in of_input:
+                    table = table.append_column(name, _decoded(read[name]))
             scores = np.fmax.reduce([table[name].to_numpy() for name in columns])
             has_score = ~np.isnan(scores)
             has_value = table[within].is_valid().to_numpy() if within else True
@@ -98,30 +100,6 @@ class RankedRun:
             )
             weights = _weights(table[by], by, receipt)[ranked] if by else np.ones(len(ranked), np.int64)
             yield receipt, ranked, (keys_of(scores[ranked], numbers), weights)
-
-    def _read_input(self, receipt: Receipt, names: Sequence[str]) -> list[pa.ChunkedArray]:
-        """Read columns of a shard's input. Its rows are in the order of the scores file."""
-        if not names:
-            return []
-        shard, spec = self.shards.get(receipt.shard), self.spec
-        if shard is None:
-            raise UsageError(
-                f"The column {names[0]} is read from the input. Name the input with --input: it must have the shard "
-                f"{receipt.shard}."
-            )
-        if are_of_other_bytes(shard.identity, receipt.source_identity):
-            raise ShardError(f"{shard.uri} has other bytes than those that were scored.")
-        rows, batches = 0, []
-        opened = open_shard(shard.uri, spec, first_row=receipt.first_row)
-        with opened as file, translated(f"Reading {shard.uri}"):
-            for batch in file.batches(names, bad={}, use_threads=False):
-                batches.append(batch.select(names))
-                rows += len(batch)
-                if rows >= receipt.rows_in:
-                    break
-            schema = pa.schema([file.schema.field(name) for name in names])
-        columns: list[pa.ChunkedArray] = pa.Table.from_batches(batches, schema)[: receipt.rows_in].columns
-        return columns
 
 
 def check_ranking(spec: RunSpec, ranking: Ranking) -> None:

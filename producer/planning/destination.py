@@ -18,12 +18,10 @@ from shardsift.fleet.storage.hub import place_of
 from shardsift.fleet.storage.hub_access import check_hub_answers, hub_token
 from shardsift.fleet.storage.open_output import is_on_hub
 from shardsift.fleet.storage.output import MANIFEST_PATH
-from shardsift.fleet.storage.run_branch import MAIN, PULL_REQUEST
 from shardsift.producer.planning.options import RunOptions
 
 _LONGEST_REPO_ID = 96  # characters, the Hub's limit
 _REPO_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
-_SCORES = "-scores"
 _LOCAL = {"file", "local"}
 _FOR_OUTPUT = _LOCAL | {"hf", "memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
 _CRAWLS = f"hf://datasets/{CRAWLS_DATASET}"
@@ -33,16 +31,9 @@ _HUB_FILE_BYTES = 512_000_000  # default on the Hub
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """The output. With --keep-top, all scores are published to `scores_uri` first; otherwise it is None."""
-
     output_uri: str
-    scores_uri: str | None
     file_bytes: int | None  # target size of merged data files; None: do not merge
     notes: tuple[str, ...]
-
-    @property
-    def first_uri(self) -> str:
-        return self.scores_uri or self.output_uri
 
 
 def find_destination(options: RunOptions) -> Destination:
@@ -53,13 +44,9 @@ def find_destination(options: RunOptions) -> Destination:
     output_uri = options.output_uri or _default_output(options)
     input_uris = options.input_uris if options.crawl is None else (_CRAWLS,)
     check_destination(output_uri, input_uris, public=options.public)
-    scores_uri = scores_beside(output_uri) if options.needs_all_scores else None
-    if scores_uri:
-        _check_is_apart(scores_uri, input_uris)
     by_default = _HUB_FILE_BYTES if is_on_hub(output_uri) else None
     return Destination(
         output_uri=output_uri,
-        scores_uri=scores_uri,
         file_bytes=file_bytes(options.target_file_size, by_default=by_default),
         notes=place_lines(options.output_uri),
     )
@@ -125,32 +112,6 @@ def _real_path(uri: str) -> Path | None:
     return None if is_url(uri) else local_path(uri).resolve()
 
 
-def scores_beside(uri: str) -> str:
-    """Name the place where all scores are published before rows are chosen: the output's name with `-scores`.
-
-    Raises UsageError if the output has no name, or too long a one.
-    """
-    if is_on_hub(uri):
-        repo_id, branch = place_of(uri)
-        if len(repo_id + _SCORES) > _LONGEST_REPO_ID:
-            raise UsageError(
-                f"The scores are published beside the output, and {repo_id}{_SCORES} is too long for the Hub: choose an "
-                f"--output of at most {_LONGEST_REPO_ID - len(_SCORES)} characters."
-            )
-        return f"hf://datasets/{repo_id}{_SCORES}" + (
-            "" if branch == MAIN else f"@{branch.replace(PULL_REQUEST, 'pr-')}"
-        )
-    if not is_url(uri):
-        path = local_path(uri)
-        return f"{path.resolve() if '..' in path.parts else path}{_SCORES}"
-    place = uri.rstrip("/")
-    if place.partition("://")[2].removeprefix("buckets/").count("/") < (2 if place.startswith("hf://") else 1):
-        raise UsageError(
-            f"The scores are published beside the output, and {uri} is a whole bucket. Name a folder in it: {place}/kept."
-        )
-    return place + _SCORES
-
-
 def file_bytes(text: str | None, *, by_default: int | None) -> int | None:
     """Parse `--target-file-size`. Returns `by_default` if it is not given, None for no merging.
 
@@ -178,18 +139,17 @@ def _default_output(options: RunOptions) -> str:
     if options.crawl is None:
         raise UsageError("Say where to put the rows: --output FOLDER, or --output hf://datasets/<user>/<name>.")
     models = "-".join(PurePosixPath(name).name for name, _ in options.by_column.values())
-    longest = _LONGEST_REPO_ID - len(_SCORES) * options.needs_all_scores
-    return f"hf://datasets/{default_repo_id(_user(), crawl=options.crawl, model=models, longest=longest)}"
+    return f"hf://datasets/{default_repo_id(_user(), crawl=options.crawl, model=models)}"
 
 
-def default_repo_id(user: str, *, crawl: str, model: str, longest: int = _LONGEST_REPO_ID) -> str:
+def default_repo_id(user: str, *, crawl: str, model: str) -> str:
     """Return `<user>/fineweb-<crawl>-<model>`, in characters that the Hub allows, and cut to its limit.
 
     The Hub allows no `--` or `..`, no `.git` at the end, and no `-` or `.` at either end.
     """
     words = "-".join(PurePosixPath(part).name for part in (CRAWLS_DATASET, crawl, model))
     name = re.sub(r"(?:[^A-Za-z0-9._]|\.(?=\.))+", "-", words)
-    return f"{user}/{name[: longest - len(user) - 1].removesuffix('.git').strip('-.')}"
+    return f"{user}/{name[: _LONGEST_REPO_ID - len(user) - 1].removesuffix('.git').strip('-.')}"
 
 
 def _user() -> str:

@@ -127,14 +127,14 @@ def scored_before(plan: Plan, ledger: Ledger, settings: Settings) -> str:
     spec, run_ids = plan.spec, ledger.run_ids()
     if spec.run_id in run_ids or spec.scorings[0].scores_from:
         return ""
-    run_id = next((run_id for run_id in run_ids if _has_scores(run_id, plan.chosen, ledger)), None)
+    run_id = next((run_id for run_id in run_ids if _has_scores(run_id, spec, ledger)), None)
     if run_id is None:
         return ""
     if open_output(spec.output_uri, spec.run_id, state_uri=settings.state_uri).recovered() != Recovered():
         return ""
     return (
         f"These rows were scored by run {run_id}. To score them again, add --score-again. Without a model: "
-        f"{refilter_command(run_id, ledger.spec(run_id), plan.chosen)}"
+        f"{refilter_command(run_id, ledger.spec(run_id), spec)}"
     )
 
 

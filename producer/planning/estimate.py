@@ -19,7 +19,7 @@ from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted, left_out_line, shown_bytes
 from shardsift.fleet.run.spec import RunSpec, Shard
-from shardsift.producer.gpus import GPUS, TABLE, ListPrices, gpu_called, list_prices
+from shardsift.producer.gpus import GPUS, PRICES_FROM, gpu_called, list_price
 from shardsift.producer.planning.inputs import count_rows
 from shardsift.producer.planning.plan import Plan
 from shardsift.producer.planning.sample import CHARS_PER_TOKEN, SampledShard, Work, sample_shards, work_of
@@ -140,7 +140,6 @@ def plan_report(plan: Plan) -> dict[str, int | str]:
         "rows": _rows(plan.shards),
         "bytes": sum(size for size in sizes if size is not None),
         "model": ", ".join(f"{scoring.model.name} at {scoring.model.revision}" for scoring in spec.scorings),
-        "notes": " ".join(plan.notes) or "none",
         "added_columns": ", ".join(spec.output_columns),
         "filter": spec.where or "none",
         "target_file_size": shown_bytes(spec.target_file_bytes) if spec.target_file_bytes else "none",
@@ -178,8 +177,7 @@ def estimate_run(
         work = [work_of(scoring, sample, rows) for scoring in spec.scorings]
     except ShardsiftError as error:
         return replace(with_findings, notes=(f"tokens are unknown: {str(error).rstrip('.')}",))
-    prices = list_prices() if price_per_gpu_hour is None else TABLE
-    devices = tuple(_devices(spec, work, ledger, price_per_gpu_hour, prices))
+    devices = tuple(_devices(spec, work, ledger, price_per_gpu_hour))
     return replace(
         with_findings,
         tokens=sum(one.tokens for one in work),
@@ -256,13 +254,13 @@ def _speeds(ledger: Ledger, run_id: str) -> dict[str, float]:
 
 
 def _devices(
-    spec: RunSpec, work: Sequence[Work], ledger: Ledger | None, price: float | None, prices: ListPrices
+    spec: RunSpec, work: Sequence[Work], ledger: Ledger | None, price: float | None
 ) -> Iterator[DeviceEstimate]:
     """Estimate the devices of an earlier run from their speed, then every other kind of GPU from its peak."""
     run_id, speeds = earlier_speeds(spec, ledger) if ledger else ("", {})
     for device, speed in speeds.items():
         hours = _OF_AN_EARLIER_RUN * (sum(one.tokens for one in work) / speed / _SECONDS)
-        yield priced(device, hours, f"as run {run_id} did", price, prices)
+        yield priced(device, hours, f"as run {run_id} did", price)
     if any(one.operations is None or one.scoring.dtype == "float32" for one in work):  # float32 has another peak
         return
     operations = sum(one.operations or 0.0 for one in work)
@@ -270,14 +268,14 @@ def _devices(
     for gpu in GPUS:
         if gpu not in measured:
             hours = _OF_A_PEAK * (operations / gpu.peak / _SECONDS)
-            yield priced(gpu.name, hours, "estimated from its peak, not measured", price, prices)
+            yield priced(gpu.name, hours, "estimated from its peak, not measured", price)
 
 
-def priced(device: str, hours: Range, basis: str, price: float | None, prices: ListPrices = TABLE) -> DeviceEstimate:
+def priced(device: str, hours: Range, basis: str, price: float | None) -> DeviceEstimate:
     """Estimate a device, with the cost at the user's price per hour, or else at the list price."""
     source = "SHARDSIFT_PRICE_PER_GPU_HOUR"
     if price is None:
-        price, source = prices.of(device), prices.source
+        price, source = list_price(device), PRICES_FROM
     estimate = DeviceEstimate(device=device, gpu_hours=hours, basis=basis)
     if price is None:
         return estimate

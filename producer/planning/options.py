@@ -45,14 +45,11 @@ EvidenceFile = Annotated[
         help="What `producer evaluate --output` wrote: the card says how good the filter is.",
     ),
 ]
-By = Annotated[
-    str | None, keep_option(metavar="NAME", help="Weigh each row by a column of whole numbers, such as token_count.")
-]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """The rows to keep, by a condition on each row or as a share of all rows."""
+    """The rows to keep, by a condition on each row."""
 
     min_score: Annotated[
         float | None,
@@ -69,23 +66,12 @@ class Condition:
         ),
     ] = None
     keep_all: Annotated[bool, keep_option("--keep-all", help="Keep every row that has a score.")] = False
-    keep_top: Annotated[
-        str | None,
-        keep_option(
-            metavar="SHARE",
-            help="Keep the best rows, like 10%, and those that tie with the last of them. A new run publishes its scores first, "
-            "to OUTPUT-scores.",
-        ),
-    ] = None
 
     def __post_init__(self) -> None:
-        chosen = [self.min_score is not None, self.where is not None, self.keep_all, self.keep_top is not None]
-        if sum(chosen) > 1:
-            raise UsageError("Use only one of --keep-top, --min-score, --where and --keep-all.")
+        if sum([self.min_score is not None, self.where is not None, self.keep_all]) > 1:
+            raise UsageError("Use only one of --min-score, --where and --keep-all.")
         if self.where is not None and not self.where.strip():
             raise UsageError("--where is empty: is a shell variable unset? To keep every row, say --keep-all.")
-        if self.keep_top is not None:
-            share_of(self.keep_top)
 
 
 def share_of(text: str) -> Fraction:
@@ -105,10 +91,13 @@ class Ranking:
         keep_option(
             "--score-column",
             metavar="NAME",
-            help="Score to rank by. May be repeated: the highest score of a row counts.",
+            help="Score that --keep-top and --buckets rank by. May be repeated: the highest score of a row counts.",
         ),
     ] = ()
-    by: By = None
+    by: Annotated[
+        str | None,
+        keep_option(metavar="NAME", help="Weigh each row by a column of whole numbers, such as token_count."),
+    ] = None
     within: Annotated[
         str | None,
         keep_option(
@@ -119,9 +108,13 @@ class Ranking:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice(Ranking, Condition):
-    """The rows to keep of a run with stored scores."""
+class RefilterOptions(Ranking, Condition):
+    """The options of a run that uses the stored scores of another run."""
 
+    keep_top: Annotated[
+        str | None,
+        keep_option(metavar="SHARE", help="Keep the best rows, like 10%, and those that tie with the last of them."),
+    ] = None
     buckets: Annotated[
         int | None,
         keep_option(
@@ -131,20 +124,6 @@ class Choice(Ranking, Condition):
             help="Add a column bucket: N equal parts of the scored rows, from 0 for the lowest.",
         ),
     ] = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ranks = self.score_columns or self.by or self.within
-        if ranks and self.keep_top is None and self.buckets is None:
-            raise UsageError(
-                "--score-column, --by and --within are for --keep-top and --buckets. Add one, or leave them out."
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RefilterOptions(Choice):
-    """The options of a run that uses the stored scores of another run."""
-
     output_uri: Annotated[
         str, output_option("--output", metavar="URI", help="A new place for the rows, as for `run`.")
     ] = ""
@@ -165,6 +144,18 @@ class RefilterOptions(Choice):
     target_file_size: TargetFileSize = None
     public: Public = False
     evidence: EvidenceFile = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.keep_top is not None:
+            share_of(self.keep_top)
+            if self.min_score is not None or self.where is not None or self.keep_all:
+                raise UsageError("Use only one of --keep-top, --min-score, --where and --keep-all.")
+        ranks = self.score_columns or self.by or self.within
+        if ranks and self.keep_top is None and self.buckets is None:
+            raise UsageError(
+                "--score-column, --by and --within are for --keep-top and --buckets. Add one, or leave them out."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +245,6 @@ class Models:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(Condition, ScoreOptions, Models, InputOptions):
-    by: By = None
     output_uri: Annotated[
         str,
         output_option(
@@ -268,32 +258,16 @@ class RunOptions(Condition, ScoreOptions, Models, InputOptions):
     target_file_size: TargetFileSize = None
     evidence: EvidenceFile = None
 
-    @property
-    def needs_all_scores(self) -> bool:
-        """Whether a second run chooses rows after all have a score (--keep-top)."""
-        return self.keep_top is not None
-
     def __post_init__(self) -> None:
         Condition.__post_init__(self)
         InputOptions.__post_init__(self)
         Models.__post_init__(self)
-        if self.by is not None and not self.needs_all_scores:
-            raise UsageError("--by is for --keep-top. Add it, or leave out --by.")
-
-    def check_is_one_step(self) -> None:
-        """Raise UsageError for --keep-top, which needs a caller that waits for the scores of all rows."""
-        if self.needs_all_scores:
-            raise UsageError(
-                "--keep-top chooses rows when all have a score: start it with `run`, or with an `enqueue` that waits. Or publish "
-                "scores alone with --where false, and choose with `producer refilter` when you like."
-            )
 
 
 class ConditionKeywords(TypedDict, total=False):
     min_score: float | None
     where: str | None
     keep_all: bool
-    keep_top: str | None
 
 
 class RankingKeywords(TypedDict, total=False):
@@ -303,6 +277,7 @@ class RankingKeywords(TypedDict, total=False):
 
 
 class RefilterKeywords(RankingKeywords, ConditionKeywords, total=False):
+    keep_top: str | None
     buckets: int | None
     output: Location | None
     replace: bool
@@ -313,7 +288,6 @@ class RefilterKeywords(RankingKeywords, ConditionKeywords, total=False):
 
 
 class RunKeywords(ScoreKeywords, ConditionKeywords, total=False):
-    by: str | None
     crawl: str | None
     input: Location | Sequence[Location] | None
     columns: Names | None

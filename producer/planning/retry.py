@@ -24,7 +24,7 @@ class Retried:
     changed: tuple[str, ...]
 
 
-def retry_run(ledger: Ledger, run_id: str, *, done_too: bool = False) -> Retried:
+def retry_run(ledger: Ledger, run_id: str) -> Retried:
     """Queue failed shards again, and record their files' current identities in the ledger and the output.
 
     Also resumes a cancelled run. Raises UsageError for an unknown run, and if another run has taken the output of the
@@ -37,14 +37,14 @@ def retry_run(ledger: Ledger, run_id: str, *, done_too: bool = False) -> Retried
     if ledger.state(run_id).cancelled:
         open_output(spec.output_uri, run_id).reserve(spec)
     failed = [failure.shard for failure in ledger.failures(run_id)]
-    changes = list(_changes(ledger.shards(run_id) if done_too else _of_their_files(failed, ledger, spec)))
+    changes = list(_changes(_of_their_files(failed, ledger, spec)))
     changed = [now for _, now in changes]
     names = tuple(shard.name for shard in changed)
     if changes:
         _check_none_is_scored(names, ledger, spec)
         _record(ledger, spec, changes)  # first: without it, rows scored from now on would be lost with Redis
     ledger.update_shards(run_id, changed)
-    queued = ledger.retry(run_id, done_too=done_too, changed=names)
+    queued = ledger.retry(run_id, changed=names)
     ledger.update_shards(run_id, changed)  # again, for shards that were done before
     return Retried(queued=queued, changed=names)
 

@@ -26,7 +26,7 @@ from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
 from shardsift.fleet.run.model_config import read_object, sizes_in
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import RunSpec, Shard
-from shardsift.fleet.run.text import texts_of
+from shardsift.fleet.run.text import whole_texts
 from shardsift.fleet.storage.errors import translated
 
 LOCAL_SHARDS, REMOTE_SHARDS = 8, 4  # each opens a file, and reading ahead fetches 32 MiB of a remote one
@@ -89,7 +89,7 @@ def work_of(scoring: Scoring, sample: Sequence[SampledShard], rows: int) -> Work
     model = scoring.model
     if model.scorer != SEQUENCE_CLASSIFIER:
         raise ShardsiftError(f"what the scorer {model.scorer} makes of a text is known to its workers only")
-    texts = [text for one in sample for text in texts_in(one.table, scoring)]
+    texts = [text for one in sample for text in whole_texts(one.table, scoring)]
     if not texts:
         raise ShardsiftError("the shards that were looked at have no rows")
     if len(texts) == sum(len(one.noted) for one in sample):
@@ -110,13 +110,6 @@ def work_of(scoring: Scoring, sample: Sequence[SampledShard], rows: int) -> Work
         operations=operations,
         why_not_counted=why_not_counted,
     )
-
-
-def texts_in(rows: pa.Table, scoring: Scoring) -> list[str]:
-    """Return each row's text as it is scored; for a pair, both texts joined."""
-    texts = texts_of(rows, scoring)
-    parts = texts.flatten() if isinstance(texts, pa.StructArray) else [texts]
-    return ["\n\n".join(filter(None, values)) for values in zip(*(part.to_pylist() for part in parts), strict=True)]
 
 
 def tokens_read(lengths: Any, scoring: Scoring, longest: int) -> Any:

@@ -2,9 +2,6 @@
 
 from dataclasses import dataclass
 
-from shardsift.fleet.errors import UsageError
-from shardsift.fleet.run.choices import DEFAULT_MODEL
-from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
 from shardsift.fleet.run.options import completed_options, scoring_of
 from shardsift.fleet.run.recipes import recipe_line
 from shardsift.fleet.run.scoring import Scoring
@@ -26,7 +23,7 @@ class FoundScorings:
 
 def find_scorings(options: RunOptions, found: FoundColumns) -> FoundScorings:
     """Look up the models. Raises UsageError if one is missing, or does not fit the options or the columns."""
-    models = {column: _model(options.scorer, *named) for column, named in options.by_column.items()}
+    models = {column: resolve_model(options.scorer, *named) for column, named in options.by_column.items()}
     completed = completed_options(models, options)
     for column, one in completed.items():
         check_max_tokens(models[column], one.options.max_tokens)
@@ -51,12 +48,3 @@ def find_scorings(options: RunOptions, found: FoundColumns) -> FoundScorings:
             recipe_line(models[column].name, one.by_recipe) for column, one in completed.items() if one.by_recipe
         ),
     )
-
-
-def _model(scorer: str, name: str, revision: str | None) -> Model:
-    try:
-        return resolve_model(scorer, name, revision)
-    except UsageError as error:
-        if scorer == SEQUENCE_CLASSIFIER or name != DEFAULT_MODEL:
-            raise
-        raise UsageError(f"{error} Name a model of the scorer {scorer} with --model.") from error

@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 
+from shardsift.fleet.dispatch import send_due_shards
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.ledger.records import Steering
+from shardsift.fleet.process.broker import make_app
 from shardsift.fleet.process.keywords import check_number
+from shardsift.fleet.process.settings import Settings
 
 
 def steered(
@@ -42,6 +45,12 @@ def resume_run(ledger: Ledger, run_id: str, *, max_cost: float | None = None) ->
     steering = steered(ledger, run_id, max_cost=max_cost)
     why = steering.why_too_expensive(ledger.counts(run_id).worker_seconds)
     if why and ledger.state(run_id).paused is not None:
-        raise UsageError(f"Run {run_id} stays paused: {why}. Resume it with a higher --max-cost, or 0 for no limit.")
+        raise UsageError(f"Run {run_id} stays paused: {why}. Raise --max-cost first, or set it to 0 for no limit.")
     ledger.steer(run_id, steering)
     return ledger.resume(run_id)
+
+
+def send_shards(settings: Settings, ledger: Ledger, run_id: str) -> None:
+    """Send the messages of shards that may be scored now, instead of at a finalizer's next sweep."""
+    with make_app("producer", settings, is_current=False) as app:
+        send_due_shards(app, ledger, run_id)

@@ -18,7 +18,7 @@ from shardsift.fleet.run.scoring import LABELS_FILE, Scoring
 from shardsift.fleet.run.spec import BUCKET, Buckets, RunSpec, disclosed_inputs, disclosed_model
 from shardsift.fleet.storage.output import PICTURE_PATH
 from shardsift.producer.evidence.evidence import Evidence
-from shardsift.producer.gpus import TABLE, ListPrices
+from shardsift.producer.gpus import PRICES_FROM, list_price
 from shardsift.producer.publishing.card_contents import Contents, kept_rows, scores_alone
 from shardsift.producer.publishing.card_evidence import evidence_section
 from shardsift.producer.publishing.card_models import is_classifier, model_name, model_rows, models_section
@@ -57,7 +57,6 @@ class Beside:
 
     command: str | None = None  # that makes the same rows again
     cards: HubCards = NO_CARDS
-    prices: ListPrices = TABLE
     left_out: int = 0  # shards that failed
     has_picture: bool = False  # whether a picture of the scores is published
     evidence: Evidence | None = None
@@ -132,7 +131,7 @@ def _text(
 | Rows in | {rows["rows_in"]:,} |
 {contents.kept}\
 | Not scored | {rows["rows_errored"]:,}{" (the `error` column of `scores/` says why)" if rows["rows_errored"] else ""} |
-{_left_out(receipts)}{_work(receipts, rows["rows_in"], beside.prices)}| Run | `{spec.run_id}` |
+{_left_out(receipts)}{_work(receipts, rows["rows_in"])}| Run | `{spec.run_id}` |
 {models_section(spec, receipts)}{_how_to_make_it_again(spec, beside.command)}
 ## Limitations
 
@@ -194,7 +193,7 @@ def _changed_files(receipts: Sequence[Receipt]) -> str:
     )
 
 
-def _work(receipts: Sequence[Receipt], rows: int, prices: ListPrices) -> str:
+def _work(receipts: Sequence[Receipt], rows: int) -> str:
     """Write the table's lines on time, tokens, cost and software.
 
     Leaves out interrupted attempts, because they have no receipt.
@@ -210,8 +209,8 @@ def _work(receipts: Sequence[Receipt], rows: int, prices: ListPrices) -> str:
     made_by = ((receipt.provenance, receipt.scored_by) for receipt in receipts)
     software = {f"{name} {version}" for both in made_by for made in both for name, version in made.versions.items()}
     per_second = f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
-    costs = [took / 3600 * price for device, took in seconds.items() if (price := prices.of(device)) is not None]
-    cost = f"| Cost | about ${sum(costs):,.2f}, by the {prices.source} |\n" if len(costs) == len(seconds) else ""
+    costs = [took / 3600 * price for device, took in seconds.items() if (price := list_price(device)) is not None]
+    cost = f"| Cost | about ${sum(costs):,.2f}, by the {PRICES_FROM} |\n" if len(costs) == len(seconds) else ""
     return f"""| Time | {times}, all workers together, without starts and interrupted attempts; {per_second} rows/s per worker |
 {read}{cost}| Software | {", ".join(sorted(software))} |
 """

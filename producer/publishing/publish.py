@@ -24,7 +24,6 @@ from shardsift.fleet.storage.manifest import Manifest
 from shardsift.fleet.storage.open_output import content_at, is_on_hub, manifest_at, open_output, published_at
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH, Output
 from shardsift.producer.evidence.evidence import Evidence, check_evidence, evidence_in
-from shardsift.producer.gpus import TABLE, gpu_called, list_prices
 from shardsift.producer.patience import patient
 from shardsift.producer.publishing.card import Beside, dataset_card
 from shardsift.producer.publishing.card_evidence import evidence_section, with_section
@@ -310,11 +309,9 @@ def _documents(manifest: Manifest, findings: Sequence[Finding]) -> dict[str, byt
 def _card(manifest: Manifest, *, has_picture: bool) -> bytes:
     """Write the card, with the metadata of the source's card unless the Hub refuses them."""
     spec, receipts = manifest.spec, manifest.receipts
-    has_gpus = any(gpu_called(receipt.scored_by.device) for receipt in receipts)
     beside = Beside(
         command=manifest.command,
         cards=read_hub_cards(spec),
-        prices=list_prices() if has_gpus else TABLE,
         left_out=len(manifest.left_out),
         has_picture=has_picture,
         evidence=evidence_in(manifest.evidence),

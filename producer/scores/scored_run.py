@@ -9,23 +9,16 @@ from typing import TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from shardsift.fleet.errors import ShardError, UsageError
-from shardsift.fleet.inputs.formats import has_footer
-from shardsift.fleet.inputs.identity import are_of_other_bytes
-from shardsift.fleet.inputs.input_file import BadRows
-from shardsift.fleet.inputs.open_input import open_shard
-from shardsift.fleet.inputs.parquet_file import open_parquet, row_group_rows
+from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.keywords import Location, check_number, keyword_errors, options_from, texts_of_places
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import is_place
 from shardsift.fleet.run.receipt import Histogram, Receipt, row_totals
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import RunSpec, Shard
-from shardsift.fleet.run.text import texts_of
+from shardsift.fleet.run.text import whole_texts
 from shardsift.fleet.scorers.stored_scores import published_run
-from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.open_output import stored_scores
 from shardsift.producer.opening import open_ledger_of
 from shardsift.producer.patience import patient
@@ -33,6 +26,7 @@ from shardsift.producer.planning.cut import Edge, RankedRun, bucket_shares, colu
 from shardsift.producer.planning.inputs import absolute_uri
 from shardsift.producer.planning.options import Ranking, RankingKeywords
 from shardsift.producer.scores.distribution import histograms_of, score_bins, score_tables
+from shardsift.producer.scores.input_rows import read_rows, source_of
 from shardsift.producer.verify.source import source_shards
 
 
@@ -205,7 +199,6 @@ def ranked_by(run: ScoredRun, ranking: Ranking, source: tuple[str, ...]) -> Rank
 # Rows whose score is near a threshold, with their texts.
 
 _SHOWN_CHARACTERS = 300
-_FEWEST_SKIPPED = 100_000  # values; fewer are read, because opening a file again costs more
 _URL = "url"
 
 
@@ -290,22 +283,9 @@ def with_texts(rows: Sequence[_Row], run: ScoredRun, scoring: Scoring, source: M
     shown: dict[_Row, _Row] = {}
     for name in dict.fromkeys(row.shard for row in rows):
         wanted = [row for row in rows if row.shard == name]
-        texts = read_texts(source_of(run, name, source).uri, [row.row for row in wanted], run.spec, scoring)
+        texts = read_texts(source_of(run.receipts, name, source).uri, [row.row for row in wanted], run.spec, scoring)
         shown |= {row: replace(row, url=texts[row.row][0], text=texts[row.row][1]) for row in wanted}
     return [shown[row] for row in rows]
-
-
-def source_of(run: ScoredRun, name: str, source: Mapping[str, Shard]) -> Shard:
-    """Return a shard of the input by its name.
-
-    Raises UsageError if `source` lacks it, ShardError if its file has changed since it was scored.
-    """
-    if name not in source:
-        raise UsageError(f"Texts are read from the input. Name the input with --input: it must have the shard {name}.")
-    shard, scored = source[name], next(one for one in run.receipts if one.shard == name)
-    if are_of_other_bytes(shard.identity, scored.source_identity):
-        raise ShardError(f"{shard.uri} has other bytes than those that were scored, so its rows are not shown.")
-    return shard
 
 
 def read_texts(uri: str, rows: Collection[int], spec: RunSpec, scoring: Scoring) -> dict[int, tuple[str | None, str]]:
@@ -317,36 +297,3 @@ def read_texts(uri: str, rows: Collection[int], spec: RunSpec, scoring: Scoring)
     texts = whole_texts(found, scoring)
     shown = ((None if url is None else str(url), text) for url, text in zip(urls, texts, strict=True))
     return dict(zip(sorted(rows), shown, strict=True))
-
-
-def read_rows(uri: str, rows: Collection[int], spec: RunSpec, columns: Sequence[str], *, bad: BadRows) -> pa.Table:
-    """Read columns of these rows of a file, in ascending order. Skips long ranges of a Parquet file without such rows.
-
-    Adds all bad rows that it reads to `bad`, including some that are not in `rows`.
-    """
-    wanted = np.array(sorted(rows))
-    skips, parts = has_footer(uri), [wanted]
-    if skips and np.any(is_far := np.diff(wanted) > _FEWEST_SKIPPED // len(columns)):
-        with open_parquet(uri) as parquet:
-            groups = np.searchsorted(np.cumsum(row_group_rows(parquet)), wanted, side="right")
-        parts = np.split(wanted, np.flatnonzero(is_far & (np.diff(groups) > 0)) + 1)
-    found: list[pa.Table] = []
-    for part in parts:
-        first = int(part[0]) if skips else 0
-        opened = open_shard(uri, spec, first_row=first)
-        with opened as file, translated("Reading the input"):
-            for batch in file.batches(list(columns), bad=bad, use_threads=False):
-                here = part[(part >= first) & (part < first + len(batch))]
-                if len(here):
-                    taken = pa.Table.from_batches([batch]).select(list(columns)).take(pa.array(here - first))
-                    found.append(taken)
-                first += len(batch)
-                if first > part[-1]:
-                    break
-    return pa.concat_tables(found)
-
-
-def whole_texts(rows: pa.Table, scoring: Scoring) -> list[str]:
-    """Return each row's text as it was scored; for a pair, both texts joined. Empty for a row without a text."""
-    texts = texts_of(rows, scoring).to_pylist()
-    return ["\n\n".join(text.values()) if isinstance(text, dict) else text or "" for text in texts]

@@ -10,7 +10,7 @@ from shardsift.fleet.presence.announcements import ALIVE_SECONDS, machine_names
 from shardsift.fleet.process.wording import counted, first_of, place_taken, shown_duration
 from shardsift.fleet.storage.inspection import lines_of
 from shardsift.producer.status.causes import causes_of, failure_lines, retry_lines
-from shardsift.producer.status.view import MOST_RETRIES, Checked, RunView
+from shardsift.producer.status.view import MOST_RETRIES, Checked, RunStatus
 
 Level = Literal["good", "doubtful", "bad"]
 
@@ -26,7 +26,7 @@ _CHECKED = {
 }
 
 
-def verdict(status: RunView) -> str:
+def verdict(status: RunStatus) -> str:
     """Return one line: `on track, 50 min to 1 h 10 min left`, or what is wrong and the command that helps."""
     if status.is_published:
         return status.word
@@ -42,7 +42,7 @@ def verdict(status: RunView) -> str:
     return f"{'on track' if not but else 'running'}{f', {left} left' if left else ''}{''.join(f'; {what}' for what in but)}"
 
 
-def _failed_in_short(status: RunView) -> Iterator[str]:
+def _failed_in_short(status: RunStatus) -> Iterator[str]:
     """Say how many shards failed, and the cause if there is only one.
 
     Omits the number if `status.failures` has all failures and they have one cause.
@@ -54,7 +54,7 @@ def _failed_in_short(status: RunView) -> Iterator[str]:
         yield from islice(chain(_on_failures(status), _on_publishing(status)), 1)
 
 
-def troubles(status: RunView) -> Iterator[str]:
+def troubles(status: RunStatus) -> Iterator[str]:
     """Say what a person should know about a running run."""
     if status.counts.failed:
         yield f"{counted(status.counts.failed, 'shard')} failed"
@@ -73,7 +73,7 @@ def troubles(status: RunView) -> Iterator[str]:
         yield "no finalizer is seen"
 
 
-def level(status: RunView) -> Level:
+def level(status: RunStatus) -> Level:
     """Rate how much the run needs a person. A doubtful run continues, or waits for a decision."""
     if status.word in _BAD:
         return "bad"
@@ -84,18 +84,18 @@ def level(status: RunView) -> Level:
     return "doubtful" if is_doubtful or (status.publish_error and not status.is_published) else "good"
 
 
-def why_a_person(status: RunView) -> str | None:
+def why_a_person(status: RunStatus) -> str | None:
     """Return the verdict of a run that needs a person. None if it continues by itself, or a person has ended it."""
     return None if level(status) == "good" or status.word in _LEFT_ALONE else verdict(status)
 
 
-def attention_lines(statuses: Iterable[RunView]) -> Iterator[str]:
+def attention_lines(statuses: Iterable[RunStatus]) -> Iterator[str]:
     for status in statuses:
         if why := why_a_person(status):
             yield f"{status.run_id} is {why}"
 
 
-def what_next(status: RunView) -> list[str]:
+def what_next(status: RunStatus) -> list[str]:
     """Return the lines below the table: what is wrong, and the command that fixes it."""
     return [
         *_on_failures(status),
@@ -109,7 +109,7 @@ def what_next(status: RunView) -> list[str]:
     ]
 
 
-def _on_failures(status: RunView) -> Iterator[str]:
+def _on_failures(status: RunStatus) -> Iterator[str]:
     yield from failure_lines(status.failures)
     if status.failures and not (status.is_published or status.cancelled):
         them = "it" if status.counts.failed == 1 else "them"
@@ -118,7 +118,7 @@ def _on_failures(status: RunView) -> Iterator[str]:
             yield f"Or publish the others without {them}: producer finalize {status.run_id}"
 
 
-def _on_silent(status: RunView) -> Iterator[str]:
+def _on_silent(status: RunStatus) -> Iterator[str]:
     """Describe silent shards. No command is needed, because their leases expire."""
     silent = status.silent
     if silent and not status.cancelled:
@@ -139,7 +139,7 @@ def _shortest(seconds: Iterable[float]) -> str:
     return shown_duration(min(seconds))
 
 
-def _on_stalled(status: RunView) -> Iterator[str]:
+def _on_stalled(status: RunStatus) -> Iterator[str]:
     """Describe stalled shards. No command is needed, because a watchdog ends each process that hangs."""
     stalled = status.stalled
     if stalled and not status.cancelled:
@@ -153,7 +153,7 @@ def _workers_and_shards(shards: Sequence[RunningShard]) -> str:
     return first_of([f"{one.worker or 'a worker'} ({one.name})" for one in shards], _NAMED_WORKERS)
 
 
-def _on_publishing(status: RunView) -> Iterator[str]:
+def _on_publishing(status: RunStatus) -> Iterator[str]:
     if status.is_published and status.damage:
         yield f"The output {status.output_uri} is not as it was published:"
         yield from (f"  {line}" for line in lines_of(status.findings))
@@ -179,7 +179,7 @@ def _on_publishing(status: RunView) -> Iterator[str]:
         yield f"Publishing has not succeeded yet{again}: {status.publish_error}"
 
 
-def _on_no_kept_row(status: RunView) -> Iterator[str]:
+def _on_no_kept_row(status: RunStatus) -> Iterator[str]:
     counts = status.counts
     if not counts.rows_in or counts.rows_kept:
         return
@@ -189,7 +189,7 @@ def _on_no_kept_row(status: RunView) -> Iterator[str]:
     if (status.where or "").strip().lower() == "false":
         yield (
             f"The scores are published, and no rows. To choose rows by them: producer refilter {status.run_id} --output … "
-            "--keep-top 10% (or --where …), or the command that started the run, if it has such an option."
+            "--keep-top 10% (or --where …)"
         )
         return
     yield (
@@ -198,7 +198,7 @@ def _on_no_kept_row(status: RunView) -> Iterator[str]:
     )
 
 
-def what_it_waits_for(status: RunView) -> Iterator[str]:
+def what_it_waits_for(status: RunStatus) -> Iterator[str]:
     """Say what the run waits for. Empty if it is running or has ended."""
     if status.no_writes:
         yield status.no_writes
@@ -210,7 +210,7 @@ def what_it_waits_for(status: RunView) -> Iterator[str]:
             yield f"Take it up again: producer retry {status.run_id}"
         case "paused":
             why = f": {status.paused}" if status.paused else ""
-            yield f"It is paused{why}. Resume it: producer resume {status.run_id}{_higher_limit(status)}"
+            yield f"It is paused{why}. {_higher_limit(status)}Resume it: producer resume {status.run_id}"
         case "half enqueued":
             yield "Enqueueing has not finished. If its command has ended, run it again."
         case "record lost":
@@ -238,41 +238,41 @@ def what_it_waits_for(status: RunView) -> Iterator[str]:
             yield f"All its workers are busy with other runs: {', '.join(others)}."
 
 
-def _on_no_worker(status: RunView) -> str:
+def _on_no_worker(status: RunStatus) -> str:
     """Say that no worker is seen. A worker that holds a lease may still run, but without a connection to Redis."""
     if not status.running:
         return "No worker serves this run."
     return f"No worker for this run is seen; {_leases_end(status.running)}."
 
 
-def loading_line(status: RunView) -> str:
+def loading_line(status: RunStatus) -> str:
     """Say what workers do before they are ready, for example `Loading the model (1 worker, 35 s)`."""
     longest = max(worker.activity_seconds for worker in status.loading)
     doing = "Starting" if status.scores_are_stored else "Loading the model"
     return f"{doing} ({counted(len(status.loading), 'worker')}, {shown_duration(longest)})"
 
 
-def _on_format(status: RunView) -> Iterator[str]:
+def _on_format(status: RunStatus) -> Iterator[str]:
     """Name the run's number format. Float32 is not named, because every worker supports it."""
     if status.counts.open and status.number_format not in (None, "float32"):
         yield f"Its scores so far are in {status.number_format}. A worker without this format is refused."
 
 
-def _higher_limit(status: RunView) -> str:
-    """Return the option that `producer resume` needs if the run has reached its cost limit."""
+def _higher_limit(status: RunStatus) -> str:
+    """Return the command that a resumed run needs first if it has reached its cost limit."""
     limit, cost = status.steering.max_cost, status.steering.cost(status.counts.worker_seconds)
     if limit is None or cost is None or cost < limit:
         return ""
-    return f" --max-cost {math.ceil(2 * cost)}"
+    return f"Raise its limit: producer set {status.run_id} --max-cost {math.ceil(2 * cost)}. "
 
 
-def _on_machines(status: RunView) -> str:
+def _on_machines(status: RunStatus) -> str:
     if free := [machine for machine in status.machines if machine.free]:
         return f"A worker of {machine_names(free)} is free for this run, and not started yet."
     return f"No worker of {machine_names(status.machines)} is free yet."
 
 
-def why_unable(status: RunView) -> Iterator[str]:
+def why_unable(status: RunStatus) -> Iterator[str]:
     """Say why live machines do not serve the run: their folder has another model, or a worker failed there."""
     if status.other_models:
         yield (
@@ -286,7 +286,7 @@ def why_unable(status: RunView) -> Iterator[str]:
     yield f"No worker of {names} could serve it: {reason}. Tried again after ten minutes, or when `worker start` is restarted."
 
 
-def _on_no_finalizer(status: RunView) -> Iterator[str]:
+def _on_no_finalizer(status: RunStatus) -> Iterator[str]:
     if not status.lacks_finalizer or status.no_writes:
         return
     if status.is_of_this_machine:
@@ -304,12 +304,12 @@ def _on_no_finalizer(status: RunView) -> Iterator[str]:
         )
 
 
-def _idle(status: RunView) -> str:
+def _idle(status: RunStatus) -> str:
     idle = status.pace.idle_seconds
     return "no row of it was scored yet" if idle is None else f"no row was scored for {shown_duration(idle)}"
 
 
-def _on_refused(status: RunView) -> Iterator[str]:
+def _on_refused(status: RunStatus) -> Iterator[str]:
     if status.refused:
         refused = "; ".join(f"{what} ({times:,})" for what, times in status.refused.items())
         yield f"Refused or repaired lately, in all runs: {refused}."

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardsift.fleet.ledger import Counts, Pace, RunningShard
+from shardsift.fleet.ledger.records import Steering
 from shardsift.fleet.process.wording import shown_duration
 
 _LEAST_ERROR = 0.1  # share of the time left
@@ -80,13 +81,13 @@ class Cost:
     per_million_rows: float | None
 
 
-def cost_of(counts: Counts, left: Remaining | None, price_per_gpu_hour: float | None) -> Cost | None:
+def cost_of(counts: Counts, left: Remaining | None, steering: Steering) -> Cost | None:
     """Compute the cost, with one GPU per worker. Returns None without a price."""
-    if price_per_gpu_hour is None:
+    so_far = steering.cost(counts.worker_seconds)
+    if so_far is None:
         return None
-    so_far = counts.worker_seconds * price_per_gpu_hour / 3600
     return Cost(
         so_far=so_far,
-        to_come=left.worker_seconds * price_per_gpu_hour / 3600 if left else None,
+        to_come=steering.cost(left.worker_seconds) if left else None,
         per_million_rows=so_far / counts.rows_scored * 1e6 if counts.rows_scored else None,
     )

@@ -19,7 +19,7 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.presence.announcements import hosts
 from shardsift.fleet.presence.demand import open_demands
-from shardsift.producer.status import Present, RunStatus, run_status
+from shardsift.producer.status import Present, RunStatus, run_statuses
 
 _FINISHED_RUNS = 20  # older finished runs are left out
 
@@ -68,11 +68,7 @@ class FleetCollector(Collector):
 
 def _shown_runs(ledger: Ledger, present: Present) -> list[RunStatus]:
     shown, finished = [], 0
-    for run_id in ledger.run_ids():  # newest first
-        try:
-            status = run_status(ledger, run_id, present=present, most_failures=1)
-        except UsageError:  # a spec that this version cannot read
-            continue
+    for status in run_statuses(ledger, present):
         finished += status.is_over
         if not status.is_over or finished <= _FINISHED_RUNS:
             shown.append(status)

@@ -3,38 +3,21 @@
 The screen, the JSON, the exit code, the metrics and the Runs page are drawn from it.
 """
 
-import html
 import shlex
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
+from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger, RunningShard
 from shardsift.fleet.presence.demand import Load
 from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER
 from shardsift.fleet.run.receipt import Histogram, Receipt, added
 from shardsift.fleet.run.spec import RunSpec
-from shardsift.producer.status.screen import status_screen
-from shardsift.producer.status.view import MOST_RETRIES, Present, RunView
-
-
-class RunStatus(RunView):
-    """The current state of a run. As text it is what `producer status` prints."""
-
-    def __str__(self) -> str:
-        return "\n".join(status_screen(self))
-
-    def _repr_html_(self) -> str:
-        """Return the screen of `producer status` as HTML, for notebooks."""
-        return f"<pre>{html.escape(str(self))}</pre>"
+from shardsift.producer.status.view import MOST_RETRIES, Present, RunStatus
 
 
 def run_status(
-    ledger: Ledger,
-    run_id: str,
-    *,
-    present: Present | None = None,
-    is_of_this_machine: bool = False,
-    price_per_gpu_hour: float | None = None,
-    most_failures: int | None = None,
+    ledger: Ledger, run_id: str, *, present: Present | None = None, most_failures: int | None = None
 ) -> RunStatus:
     """Read the status of a run, with the first `most_failures` failed shards (None: all).
 
@@ -72,9 +55,16 @@ def run_status(
         finalizers=tuple(one for one in present.finalizers if one.serves(run_id)),
         no_writes=present.no_writes,
         worker_command=_worker_command(spec),
-        price_per_gpu_hour=state.steering.price_per_gpu_hour if price_per_gpu_hour is None else price_per_gpu_hour,
-        is_of_this_machine=is_of_this_machine,
+        is_of_this_machine=ledger.is_embedded,
     )
+
+
+def run_statuses(ledger: Ledger, present: Present | None = None) -> Iterator[RunStatus]:
+    """Read the status of each run, newest first, with one failure. Skips runs whose spec this version cannot read."""
+    present = present or Present.read(ledger.redis)
+    for run_id in ledger.run_ids():
+        with suppress(UsageError):
+            yield run_status(ledger, run_id, present=present, most_failures=1)
 
 
 def _so_far(done: dict[str, Histogram], running: Iterable[RunningShard]) -> dict[str, Histogram]:

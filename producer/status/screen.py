@@ -13,7 +13,7 @@ from shardsift.fleet.run.receipt import AttemptReport, Histogram
 from shardsift.producer.scores.distribution import score_bins
 from shardsift.producer.status.advice import verdict, what_next
 from shardsift.producer.status.forecast import Cost
-from shardsift.producer.status.view import Present, RunView
+from shardsift.producer.status.view import Present, RunStatus
 
 _BAR_WIDTH = 40
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -22,13 +22,13 @@ _NAMED_WORKERS = 16
 _SHOWN_SHARE = 0.05  # of the time of an attempt
 
 
-def status_screen(status: RunView) -> list[str]:
+def status_screen(status: RunStatus) -> list[str]:
     """Draw the screen of `producer status`: the verdict, the facts, and what to do."""
     first, (run, *facts) = verdict(status), status_lines(status)
     return [first, "", run, *_bar(status), *facts, *(line for line in what_next(status) if line not in first)]
 
 
-def _bar(status: RunView) -> Iterator[str]:
+def _bar(status: RunStatus) -> Iterator[str]:
     """Draw a bar of done, running, failed and queued shards, for example `██████▒▒▒×░░░░░░  37% of shards done`.
 
     Empty if no shard is open.
@@ -43,7 +43,7 @@ def _bar(status: RunView) -> Iterator[str]:
     yield f"progress {bar}  {100 * counts.done // counts.shards}% of shards done"
 
 
-def status_lines(status: RunView) -> list[str]:
+def status_lines(status: RunStatus) -> list[str]:
     counts = status.counts
     return [
         f"run      {status.run_id}",
@@ -62,7 +62,7 @@ def status_lines(status: RunView) -> list[str]:
     ]
 
 
-def _kept(status: RunView) -> Iterator[str]:
+def _kept(status: RunStatus) -> Iterator[str]:
     """Yield what the filter keeps so far and, while shards are open, how the scores are spread."""
     if (status.where or "").lower() == "false":
         yield "kept     no row: this run publishes scores, by which rows can be chosen"
@@ -87,20 +87,20 @@ def spread_line(histogram: Histogram) -> str:
     return f"{bins[0].start:g} {bars} {bins[-1].end:g}"
 
 
-def _errored(status: RunView) -> Iterator[str]:
+def _errored(status: RunStatus) -> Iterator[str]:
     if status.error_reasons:
         yield f"errored  {', '.join(f'{rows:,} {reason}' for reason, rows in status.error_reasons.items())}"
     if status.left_out:
         yield f"left out {left_out_line(status.left_out)}"
 
 
-def _unfinished(status: RunView) -> str:
+def _unfinished(status: RunStatus) -> str:
     """Name the rows scored in unfinished shards, which the other counts of rows exclude. Empty if there are none."""
     rows = status.counts.rows_running
     return f"; {rows:,} scored in shards that are not done" if rows else ""
 
 
-def _speed(status: RunView) -> str:
+def _speed(status: RunStatus) -> str:
     pace = status.pace
     if status.word == "running":
         lately = f"{status.rows_per_second:,.0f} rows/s over the last {shown_duration(pace.seconds_lately)}"
@@ -109,7 +109,7 @@ def _speed(status: RunView) -> str:
     return f"{status.rows_per_second:,.0f} rows/s over {shown_duration(pace.seconds)} of work"
 
 
-def _spent(status: RunView) -> Iterator[str]:
+def _spent(status: RunStatus) -> Iterator[str]:
     """Yield the time for which workers have held shards, and its cost if a price is known."""
     left, seconds = status.remaining, status.counts.worker_seconds
     if seconds:
@@ -125,7 +125,7 @@ def _cost(cost: Cost) -> Iterator[str]:
     yield f"cost     {cost.so_far:,.2f} so far{coming}{rate}; starts and idle time are not counted"
 
 
-def _at_work(status: RunView) -> Iterator[str]:
+def _at_work(status: RunStatus) -> Iterator[str]:
     devices = {worker.name: worker.device for worker in status.workers}
     for shard in status.running[:_NAMED_WORKERS]:
         device = devices.get(shard.worker) or (shard.report.device if shard.report else None)
@@ -158,7 +158,7 @@ def _of_device(report: AttemptReport) -> str:
     return f"; {shown}" if shown else ""
 
 
-def _stored(status: RunView) -> str:
+def _stored(status: RunStatus) -> str:
     return (
         f"; {decimal(status.counts.stored_bytes)} in {counted(status.counts.done, 'shard')}"
         if status.counts.done
@@ -166,7 +166,7 @@ def _stored(status: RunView) -> str:
     )
 
 
-def _workers(status: RunView) -> str:
+def _workers(status: RunStatus) -> str:
     doing = [worker.activity for worker in status.workers]
     shown = ", ".join(
         f"{doing.count(activity)} {activity}" for activity in ("busy", "ready", "loading") if activity in doing
@@ -176,12 +176,12 @@ def _workers(status: RunView) -> str:
     return shown or "none"
 
 
-def _at_most(status: RunView) -> str:
+def _at_most(status: RunStatus) -> str:
     most = status.steering.max_workers
     return f"; at most {most:,} have shards at once" if most else ""
 
 
-def status_table(statuses: Sequence[RunView]) -> Table:
+def status_table(statuses: Sequence[RunStatus]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("run", no_wrap=True)
     table.add_column("state", no_wrap=True)

@@ -1,5 +1,6 @@
-"""The view of a run: its facts, and the state, exit code and JSON that follow from them. Formats no text."""
+"""The state of a run: its facts, and the word, exit code and JSON that follow from them."""
 
+import html
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Self
@@ -35,8 +36,8 @@ class Checked(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class RunView(RunState):
-    """The current state of a run, from the ledger and its workers."""
+class RunStatus(RunState):
+    """The current state of a run, from the ledger and its workers. As text it is what `producer status` prints."""
 
     run_id: str
     output_uri: str
@@ -58,7 +59,6 @@ class RunView(RunState):
     finalizers: tuple[FinalizerState, ...] = ()  # that publish the run
     no_writes: str = ""  # why Redis refuses writes, and what to do; workers and finalizers are then invisible
     worker_command: str = "worker start"
-    price_per_gpu_hour: float | None = None  # each worker has one GPU
     is_of_this_machine: bool = False  # whether it is a `producer run` of this machine
     findings: tuple[Finding, ...] = ()  # what an inspection of the published output found
     checked: Checked | None = None  # None if the output was not checked
@@ -72,6 +72,15 @@ class RunView(RunState):
             f"<RunStatus {self.word}: {counts.done:,} of {counted(counts.shards, 'shard')} done, "
             f"{counts.rows_in:,} rows in, {counts.rows_kept:,} kept; {self.run_id}>"
         )
+
+    def __str__(self) -> str:
+        from shardsift.producer.status.screen import status_screen  # which formats this class
+
+        return "\n".join(status_screen(self))
+
+    def _repr_html_(self) -> str:
+        """Return the screen of `producer status` as HTML, for notebooks."""
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     @property
     def rows_written(self) -> int:
@@ -159,7 +168,7 @@ class RunView(RunState):
 
     @property
     def cost(self) -> Cost | None:
-        return cost_of(self.counts, self.remaining, self.price_per_gpu_hour)
+        return cost_of(self.counts, self.remaining, self.steering)
 
     @property
     def advances(self) -> bool:

@@ -31,21 +31,18 @@ def watch(
     run_id: str,
     *,
     on_poll: Callable[[], None] = lambda: None,
-    is_of_this_machine: bool = False,
     starts_workers: bool = False,
-    outlasts_redis: bool = True,
-    price_per_gpu_hour: float | None = None,
     progress: bool = True,
 ) -> RunStatus:
     """Show the run on stderr until nothing more will happen by itself.
 
     `on_poll` is called twice a second; its exceptions propagate. Without `progress`, nothing is shown. With
-    `starts_workers`, nothing is shown until the caller's workers are there. Without `outlasts_redis`, raises
-    redis.RedisError if Redis does not answer for half a minute.
+    `starts_workers`, nothing is shown until the caller's workers are there. Raises redis.RedisError if the Redis of this
+    machine does not answer for half a minute.
     """
 
     def read() -> RunStatus:
-        return run_status(ledger, run_id, is_of_this_machine=is_of_this_machine, price_per_gpu_hour=price_per_gpu_hour)
+        return run_status(ledger, run_id)
 
     def tell(line: str) -> None:
         if progress:
@@ -54,12 +51,12 @@ def watch(
     console = Console(stderr=True, quiet=not progress)
     with shown_on(console) as show:
         while True:
-            status = _outlasting(read, on_error=tell, seconds=math.inf if outlasts_redis else _AWAY_SECONDS)
+            status = _outlasting(read, on_error=tell, seconds=_AWAY_SECONDS if ledger.is_embedded else math.inf)
             if status.is_over:
                 if console.is_jupyter:
                     show(status)  # because the screen stays in the cell
                 return status
-            if not (starts_workers and (status.word == "stopped" or status.lacks_finalizer)):  # they start
+            if not (starts_workers and (status.is_unserved or status.lacks_finalizer)):  # they start
                 show(status)
             on_poll()
             time.sleep(_POLL_SECONDS)

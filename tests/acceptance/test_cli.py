@@ -103,7 +103,7 @@ def test_files_of_unknown_endings_are_told_once(fleet: Fleet, shards: Path, tiny
     (folder / "a.parquet").symlink_to(shards / "000_00000.parquet")
     for name in ("a.xz", "b.xz", "c.xz", "d.xz"):
         (folder / name).write_text("")
-    said = "Not read, because the ending is not that of an input: a.xz, b.xz, c.xz and 1 more."
+    said = "Not read, because a name begins with _ or its ending is not that of an input: a.xz, b.xz, c.xz and 1 more."
 
     options = ("--input", folder, "--model", tiny_model, "--output", fleet.folder / "out", "--keep-all")
     done = fleet.call_producer("enqueue", *options, "--dry-run", "--json")

@@ -85,7 +85,7 @@ def test_the_commands_of_the_readme_run(
                 REDIS_URL=fleet.redis_url
             ),
             "--output ./kept --min-score 3": f"--output ./kept --min-score 3 --workers 1 --scorer {STAND_IN}",
-            "    # from any machine\nproducer status": f" --wait --scorer {STAND_IN} --min-score 3\nproducer status",
+            "    # from any machine\nproducer status": f" --scorer {STAND_IN} --min-score 3\nproducer status --watch",
         },
     )
 

@@ -10,7 +10,7 @@ import pytest
 from support.crawls import copy_shards
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
-from support.outputs import data_digests, manifest_lines, published_rows
+from support.outputs import manifest_lines
 from support.processes import started
 from support.waiting import wait_until
 
@@ -56,33 +56,6 @@ def test_a_paused_run_leaves_its_worker_to_another_run_and_is_resumed(
     assert f"The run is paused. Resume it: producer resume {run_id}\n" in again.stderr
     assert resumed.stderr.startswith(f"Run {run_id} is resumed.\n")  # its worker may not have told yet that it is free
     assert {line["attempt"] for line in manifest_lines(tmp_path / "out")} == {1}
-
-
-@pytest.mark.slow
-def test_the_best_rows_are_chosen_by_the_waiting_command_when_the_fleet_has_scored_all(
-    fleet: Fleet, job: list[str], tiny_model: Path, tmp_path: Path
-) -> None:
-    best = tmp_path / "out"
-    job += ["--limit-rows", "36", "--keep-top", "50%", "--by", "token_count"]
-    now = fleet.call_producer("enqueue", *job)
-
-    with fleet.finalizer(), fleet.worker(tiny_model):
-        done = fleet.call_producer("enqueue", *job, "--wait")
-        once = data_digests(best)
-        again = fleet.call_producer("enqueue", *job, "--wait")
-
-    assert now.returncode == 2
-    assert (
-        "--keep-top chooses rows when all have a score: start it with `run`, or with an `enqueue` that waits"
-        in now.stderr
-    )
-    assert done.returncode == again.returncode == 0, done.stderr
-    assert f"In two steps: all rows are scored, and their scores published to {best}-scores." in done.stderr
-    scores, kept = published_rows(best, "scores")["score"].to_pylist(), published_rows(best)
-    assert len(scores) == 36
-    assert f"of token_count: {kept.num_rows} rows.\n" in done.stderr
-    assert sorted(kept["score"].to_pylist()) == sorted(scores)[-kept.num_rows :]
-    assert data_digests(best) == once
 
 
 def formats(*able: str) -> dict[str, str]:

@@ -19,7 +19,7 @@ from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.status import run_status
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.leftovers import processes_with
-from support.outputs import data_digests, published_rows
+from support.outputs import data_digests
 from support.processes import run_command, started
 from support.small_fleet import enqueue_and_wait
 from support.waiting import wait_until
@@ -103,26 +103,8 @@ def wait_until_gone(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_best_rows_of_scores_that_were_published_without_a_failed_shard_are_published_without_it_too(
-    job: list[str], quick_machine: dict[str, str], faults: InjectedFaults, tmp_path: Path
-) -> None:
-    place = "shardsift.worker.service.attempt:Attempt._score_and_record"
-    faults.at(place, "before", "runtime error", program="__main__.py")
-    machine = quick_machine | faults.environment | {"SHARDSIFT_MAX_ATTEMPTS": "1"}
-
-    failed = run_command(*job, "--keep-top", "30%", environment=machine)
-    published = run_command("producer", "finalize", environment=machine)
-    done = run_command(*job, "--keep-top", "30%", environment=machine)
-
-    assert (failed.returncode, published.returncode, done.returncode) == (1, 1, 1), done.stderr
-    assert "published without its failed shards" in done.stdout
-    assert published_rows(tmp_path / "out").num_rows == pytest.approx(0.3 * (96 - 12), abs=3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("share", [None, "30%"])
-def test_a_run_that_is_published_while_it_is_stopped_is_told_as_published_unless_it_was_the_first_of_two(
-    quick_machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path, monkeypatch: Any, share: str | None
+def test_a_run_that_is_published_while_it_is_stopped_is_told_as_published(
+    quick_machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
     for name, value in quick_machine.items():
         monkeypatch.setenv(name, value)
@@ -130,8 +112,7 @@ def test_a_run_that_is_published_while_it_is_stopped_is_told_as_published_unless
         input_uris=(str(shards),),
         models=(str(tiny_model),),
         output_uri=str(tmp_path / "out"),
-        keep_all=share is None,
-        keep_top=share,
+        keep_all=True,
         limit_rows=12,
         scorer=STAND_IN,
     )
@@ -140,10 +121,6 @@ def test_a_run_that_is_published_while_it_is_stopped_is_told_as_published_unless
         wait_until(lambda: run_status(ledger, run_id).is_published, description="the run is published", seconds=60)
         raise KeyboardInterrupt
 
-    if share:
-        with pytest.raises(KeyboardInterrupt):
-            run_locally(plan_run(options), read_settings(), workers=1, on_poll=stop)
-        return
     ended = run_locally(plan_run(options), read_settings(), workers=1, on_poll=stop)
 
     assert ended.is_published

@@ -160,10 +160,6 @@ def test_a_redis_that_goes_away_is_a_transient_error(tmp_path: Path, tiny_model:
     [
         (lambda: shardsift.run(output="o"), "either crawl CC-MAIN-2024-10 or input PATH"),
         (lambda: shardsift.enqueue(input="shards", output="o"), "No Redis is named. Set REDIS_URL"),
-        (
-            lambda: shardsift.enqueue(input="shards", output="o", keep_top="9%"),
-            "keep_top chooses rows when all have a score",
-        ),
         (lambda: shardsift.status(redis_url="redis://localhost:1/0"), "No Redis answers at localhost:1"),
         (lambda: shardsift.status("./shards"), "is a folder. To check it, run: producer verify"),
         (lambda: shardsift.verify("./shards"), "There is no shardsift output at"),

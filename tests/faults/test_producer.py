@@ -108,16 +108,15 @@ def test_the_same_command_twice_at_once_adds_each_shard_once(runs: DisturbedRuns
 
 
 @pytest.mark.faults
-def test_a_command_that_waits_ends_with_the_reason_if_publishing_cannot_succeed(runs: DisturbedRuns) -> None:
+def test_a_watched_run_ends_with_the_reason_if_publishing_cannot_succeed(runs: DisturbedRuns) -> None:
     """Another run's manifest appears in the output after this run has reserved it."""
     log = runs.fleet.log("producer")
-    command = started("producer", "enqueue", *options(runs), "--wait", environment=runs.fleet.environment, log=log)
+    run_id = run_id_of(enqueue(runs))
+    publish_as_other_run(runs.output)
+    command = started("producer", "status", run_id, "--watch", environment=runs.fleet.environment, log=log)
 
-    with command as waiting:
-        wait_until(lambda: runs.fleet.ledger.run_ids(), description="the run is enqueued")
-        publish_as_other_run(runs.output)
-        with runs.served():
-            waiting.wait(timeout=60)
+    with command as waiting, runs.served():
+        waiting.wait(timeout=60)
 
     assert waiting.returncode == 1
     assert "the data of another run, other" in log.read_text()

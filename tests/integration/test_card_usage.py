@@ -159,11 +159,12 @@ def test_a_run_over_stored_scores_is_made_again_without_them() -> None:
     again = command_with_other_rows(earlier, RefilterOptions(keep_top="10%", by="tokens"), a_spec())
     marked = command_with_other_rows(earlier, RefilterOptions(buckets=4, where="bucket = 3"), a_spec())
 
-    assert again == command_again(RunOptions(dtype="float32", keep_top="10%", by="tokens"), a_spec())
-    run, refilter = (line.replace("\\\n ", "") for line in str(marked).split("\nproducer "))
-    assert run.endswith("--dtype float32  --where false  --output ./again-scores")
-    assert refilter.startswith("refilter ./again-scores")
-    assert refilter.endswith("--where 'bucket = 3'  --buckets 4  --output ./again")
+    run, refilter = str(marked).split("\nproducer ")
+    assert run == earlier
+    assert refilter.startswith("refilter ./again ")
+    assert refilter.replace("\\\n ", "").endswith(
+        "--where 'bucket = 3'  --buckets 4  --target-file-size none  --output ./again-2"
+    )
     assert command_with_other_rows(marked, RefilterOptions(keep_top="10%", by="tokens"), a_spec()) == again
     assert command_with_other_rows(None, RefilterOptions(keep_all=True), a_spec()) is None
 

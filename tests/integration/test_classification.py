@@ -86,7 +86,7 @@ def two_labels(tmp_path: Path) -> Path:
         ({"min_score": 0.5}, "keeps every row: .* never below 1/2. Name a label: --where 'score_1 >= 0.5'"),
         ({"min_score": 0.0, "function_to_apply": "sigmoid"}, "keeps every row: .* Say --keep-all"),
         ({"min_score": 1.5}, "keeps no row"),
-        ({}, "Say which rows to keep: --min-score, --where, --keep-all or --keep-top"),
+        ({}, "Say which rows to keep: --min-score, --where or --keep-all"),
     ],
 )
 def test_a_threshold_that_keeps_every_row_or_none_is_refused(
@@ -130,6 +130,6 @@ def test_a_model_of_one_score_is_filtered_by_its_own_threshold_or_the_user_must_
     if where:
         assert plan_run(options).spec.where == where
     else:
-        with pytest.raises(UsageError, match="--min-score, --where, --keep-all or --keep-top"):
+        with pytest.raises(UsageError, match="--min-score, --where or --keep-all"):
             plan_run(options)
     assert plan_run(replace(options, min_score=2.0)).spec.where == '"score" >= 2.0'

@@ -22,7 +22,7 @@ from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.fleet.storage.open_output import sound_copy
 from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.options import RefilterOptions
-from shardsift.producer.planning.plan import Plan, plan_run
+from shardsift.producer.planning.plan import Plan
 from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.publishing.card import dataset_card
 from shardsift.producer.publishing.publish import inspect_and_repair
@@ -84,11 +84,13 @@ class TestWhatItPublishes:
         twice = runs.refilter(once, "twice", keep_all=True)
 
         assert data_digests(twice) == data_digests(fresh)
-        first, again, last = ((output / "README.md").read_text() for output in (earlier, fresh, twice))
+        first, last = ((output / "README.md").read_text() for output in (earlier, twice))
         for row in ("Scored in", "Against float32", "Time", "Tokens read", "Software"):  # rates are of rounded times
             assert re.findall(f"^\\| {row} [^;\n]*", last, re.M) == re.findall(f"^\\| {row} [^;\n]*", first, re.M) != []
-        assert command_in(last) == command_in(again)
-        assert "kept" not in command_in(last)
+        run, refilter = command_in(last).split("producer refilter ")
+        assert run == command_in(first)
+        rows = f"--keep-all \\\n  --target-file-size {size or 'none'}"
+        assert refilter == f"./again \\\n  --input shards \\\n  {rows} \\\n  --output ./again-2\n"
         assert "Scores from" not in last  # a folder that no reader has
 
     def test_the_card_of_a_refilter_links_to_the_scores_that_were_published_on_the_hub(self) -> None:
@@ -122,7 +124,7 @@ def test_a_refilter_that_cannot_be_planned_is_refused(runs: Runs, earlier: Path,
     kept = str(earlier)
 
     refusals: dict[str, Callable[[], Plan]] = {
-        "Say which rows to keep: --min-score, --where, --keep-all or --keep-top": lambda: runs.refilter_plan(earlier),
+        "Say which rows to keep: --min-score, --where or --keep-all; `refilter`": lambda: runs.refilter_plan(earlier),
         'there is no column "scor"': lambda: runs.refilter_plan(earlier, where="scor > 1"),
         r"No run is published at .*shards: there is no manifest\.parquet": lambda: plan_refilter(str(source), to),
         r"which was named shards\. Add --input PATH": lambda: plan_refilter(kept, to),
@@ -286,7 +288,7 @@ class TestACut:
             ": those with the highest `score`, which have 30% of all `token_count`, "
             f"within each `{within}` that is not null. Every" in card
         )
-        assert f"  --keep-top 30% \\\n  --by token_count \\\n  --within {shlex.quote(within)} \\\n" in card
+        assert f"  --by token_count \\\n  --within {shlex.quote(within)} \\\n  --keep-top 30% \\\n" in card
         assert "--where" not in card.partition("producer refilter ")[2]
         assert verify(str(again), source=(str(source),)).faults == ()
 
@@ -336,8 +338,8 @@ class TestACut:
 
         assert runs.refilter_plan(earlier, keep_top="30%", score_columns=("score", "score")).spec == once.spec
 
-    def test_a_cut_that_means_nothing_is_refused(self, runs: Runs, earlier: Path, source: Path) -> None:
-        told_before_rows_are_scored: dict[str, dict[str, Any]] = {
+    def test_a_cut_that_means_nothing_is_refused(self, runs: Runs, earlier: Path) -> None:
+        refusals: dict[str, dict[str, Any]] = {
             "Use only one of --keep-top, --min-score": {"keep_top": "5%", "keep_all": True},
             "--by .*for --keep-top": {"by": "token_count", "keep_all": True},
             "There is no score column label. Name one with --score-column. The run has: score, score_LABEL_0": {
@@ -354,43 +356,24 @@ class TestACut:
             },
             "--by text: a weight is a whole number, and this column has string": {"keep_top": "5%", "by": "text"},
             "Say which rows to keep": {"buckets": 4},
+            "--by hash: the weights of 000_00000 are too high": {"keep_top": "5%", "by": "hash"},
         }
-        by_rows = {"--by hash: the weights of 000_00000 are too high": {"keep_top": "5%", "by": "hash"}}
-        unchosen = replace(runs.options(source, "new"), keep_all=False)
 
-        for refusal, choice in {**told_before_rows_are_scored, **by_rows}.items():
+        for refusal, choice in refusals.items():
             with pytest.raises(UsageError, match=refusal):
                 runs.refilter_plan(earlier, **choice)
-        for refusal, choice in told_before_rows_are_scored.items():
-            if not choice.keys() & {"score_columns", "within", "buckets"}:
-                with pytest.raises(UsageError, match=refusal):
-                    plan_run(replace(unchosen, **choice))
 
-    def test_a_cut_of_a_run_that_scores_first_is_that_of_its_scores(
+    def test_a_cut_of_scores_that_were_published_alone_is_that_of_a_run_with_rows(
         self, runs: Runs, earlier: Path, source: Path
     ) -> None:
         choice = {"keep_top": "30%", "by": "token_count"}
-        best = runs.folder / "best"
-        plan = plan_run(runs.options(source, "best", **choice))
-        scores = runs.publish_plan(plan)
-        assert plan.then
-        then = plan_refilter(str(scores), plan.then, earlier=plan.spec)
+        scores = runs.publish(source, "best-scores", where="false")
 
-        replace(runs, scorer=load_stored_scores(then.spec.scorings[0].served_by, None)).publish_plan(then)
+        best = runs.refilter(scores, "best", **choice)
 
-        assert plan.spec.output_uri == f"{best}-scores"
         assert published_rows(scores).num_rows == 0
         assert data_digests(best) == data_digests(runs.refilter(earlier, **choice))
         assert verify(str(best), source=(str(source),)).faults == ()
-
-    @pytest.mark.usefixtures("earlier")
-    def test_a_cut_of_a_run_that_scores_first_needs_a_free_output(self, runs: Runs, source: Path) -> None:
-        taken = runs.options(source, "kept", keep_top="5%")
-
-        with pytest.raises(
-            UsageError, match=r"restore the scores.* not at .*kept-scores\. .* --keep-top 5% --output URI --input .*"
-        ):
-            plan_run(taken)
 
 
 def best_of(rows: pd.DataFrame, share: float, by: str | None = None, *, column: str = "score") -> pd.DataFrame:

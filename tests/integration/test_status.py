@@ -153,7 +153,9 @@ def a_run_on_track_says_how_long_it_takes_and_what_is_known_of_a_workers_device(
     claim = run.claim(B.name)
     run.ledger.renew(claim, rows=4, report=REPORT)
     run.worker(activity="busy", run_id=run.run_id, shard=B.name)
-    run.show("on track", price_per_gpu_hour=360.0)
+    run.ledger.steer(run.run_id, Steering(price_per_gpu_hour=360.0))
+    run.show("on track")
+    run.ledger.steer(run.run_id, Steering())
     run.ledger.renew(claim, rows=4, report=replace(REPORT, peak_share=0.412))
     run.show("with its share of the peak")
     more = {"peak_share": 0.412, "memory_share": 0.63, "busy_share": 1.0, "backend": "graphed"}
@@ -182,8 +184,9 @@ def the_cost_is_the_time_of_all_workers_times_the_price(run: WatchedRun) -> None
     run.passes(1800)
     slow.complete(first, a_receipt(run.run_id, A, rows_in=1000, rows_kept=1000, rows_dropped=0, rows_errored=0))
     slow.release(second)  # what is scored again later is paid for too
-    run.show("with a price", price_per_gpu_hour=1.5)
-    run.show("without")
+    run.show("without a price")
+    run.ledger.steer(run.run_id, Steering(price_per_gpu_hour=1.5))
+    run.show("with one")
 
 
 @state
@@ -433,7 +436,7 @@ def a_published_run_that_keeps_no_row_says_why_and_what_to_do(run: WatchedRun) -
         "none came in": {"rows_in": 0},
         "some are kept": {"rows_kept": 1, "rows_dropped": 9},
     }.items():
-        run.ledger.retry(run.run_id, done_too=True)
+        run.ledger.retry(run.run_id, changed=[A.name, B.name])
         run.finish(A.name, B.name, **none | counts)
         run.ledger.record_publication(run.run_id, Publication(uri="memory://out", commit="", shards=2))
         run.show(moment)

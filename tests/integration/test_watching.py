@@ -75,23 +75,19 @@ def test_the_screen_follows_the_run_and_gives_way_to_its_end(fleet: Fleet) -> No
 
 
 def test_without_a_terminal_it_says_the_verdict_with_its_command_once_and_ctrl_c_leaves_the_run(
-    fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
+    fleet: Fleet, tmp_path: Path
 ) -> None:
-    log, output = tmp_path / "log", tmp_path / "out"
-    arguments = ("--input", shards, "--model", tiny_model, "--output", output, "--limit-rows", "12", "--wait")
+    log, ledger = tmp_path / "log", fleet.ledger
+    ledger.create_run(SPEC, [A, B], now=0)
 
-    with started("producer", "enqueue", *arguments, environment=fleet.environment, log=log) as waiting:
-        wait_until(lambda: "0 of 1 shard, queued: No worker" in log.read_text(), description="the verdict is there")
+    with started("producer", "status", "--watch", environment=fleet.environment, log=log) as waiting:
+        wait_until(lambda: "0 of 2 shards, queued: No worker" in log.read_text(), description="the verdict is there")
         waiting.send_signal(signal.SIGINT)
         waiting.wait(timeout=30)
 
-    (run_id,) = fleet.ledger.run_ids()
-    assert f"Start one: worker start --model {tiny_model}\n" in log.read_text()
-    assert log.read_text().endswith(
-        f"The run goes on. Watch it: producer status {run_id} --watch\nOr cancel it: producer cancel {run_id}\n"
-    )
+    assert log.read_text().count("Start one: worker start --model ") == 1
     assert waiting.returncode == 130
-    assert not fleet.ledger.state(run_id).cancelled
+    assert not ledger.state(RUN).cancelled
 
 
 @pytest.fixture
@@ -145,18 +141,17 @@ def test_on_a_terminal_ctrl_c_leaves_what_is_done_on_the_screen(run: WatchedRun)
     assert _ERASE_LINE not in shown.getvalue().rpartition("0 of 2 done")[2]
 
 
-def test_enqueue_waits_for_redis_and_says_so_once(fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path) -> None:
-    log, output = tmp_path / "log", tmp_path / "out"
-    arguments = ("--input", shards, "--model", tiny_model, "--output", output, "--limit-rows", "12", "--wait")
+def test_who_watches_waits_for_a_redis_that_goes_away_and_is_told_so_once(fleet: Fleet, tmp_path: Path) -> None:
+    log = tmp_path / "log"
     with redis_server(tmp_path / "own-redis") as server:
         fleet = moved(fleet, server.url)
-        with started("producer", "enqueue", *arguments, environment=fleet.environment, log=log) as waiting:
-            wait_until(lambda: "0 of 1 shard" in log.read_text(), description="it waits for the run")
+        fleet.ledger.create_run(SPEC, [A, B], now=0)
+        with started("producer", "status", "--watch", environment=fleet.environment, log=log) as waiting:
+            wait_until(lambda: "0 of 2 shards" in log.read_text(), description="it waits for the run")
             server.kill()
             wait_until(lambda: "Waiting for it" in log.read_text(), description="it says that Redis is away")
             server.start()
-            (run_id,) = fleet.ledger.run_ids()
-            fleet.ledger.cancel(run_id)
+            fleet.ledger.cancel(RUN)
 
             assert waiting.wait(timeout=30) == 4
 

@@ -230,15 +230,15 @@ class LedgerMachine(RuleBasedStateMachine):
         self.both(lambda ledger: ledger.steer(self.run, steering))
         assert self.ledger.state(self.run).steering == steering
 
-    @rule(what=st.sampled_from(["cancel", "resume", "retry", "retry all", "forget messages", "replace the inputs"]))
+    @rule(what=st.sampled_from(["cancel", "resume", "retry", "retry changed", "forget messages", "replace the inputs"]))
     def ask_for(self, what: str) -> None:
-        self.receipts_may_go = what == "retry all"
+        self.receipts_may_go = what == "retry changed"
         replaced = [a_shard(name, size_bytes=self.model.now) for name in NAMES]
         calls: dict[str, Callable[[Any], Any]] = {
             "cancel": lambda ledger: ledger.cancel(self.run),
             "resume": lambda ledger: ledger.resume(self.run),
-            "retry": lambda ledger: ledger.retry(self.run, done_too=False),
-            "retry all": lambda ledger: ledger.retry(self.run, done_too=True),
+            "retry": lambda ledger: ledger.retry(self.run),
+            "retry changed": lambda ledger: ledger.retry(self.run, changed=NAMES),
             "forget messages": lambda ledger: ledger.forget_messages(self.run),
             "replace the inputs": lambda ledger: ledger.update_shards(self.run, replaced),
         }
@@ -363,7 +363,7 @@ class LedgerMachine(RuleBasedStateMachine):
         )
 
     def a_receipt_stays_as_it_is(self) -> None:
-        """Only `retry --all`, lost files and a loss of Redis remove a receipt. Nothing replaces one."""
+        """Only `retry` of changed files, lost files and a loss of Redis remove a receipt. Nothing replaces one."""
         now = {name: state.receipt for name, state in self.model.state.shards.items() if state.receipt}
         if not self.receipts_may_go:
             assert self.receipts.items() <= now.items()

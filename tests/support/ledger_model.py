@@ -3,7 +3,7 @@
 The model has the same methods, for a single run. `now` is the clock in milliseconds, and the caller moves it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -164,10 +164,10 @@ class LedgerModel:
     def steer(self, run_id: str, steering: Steering) -> None:
         self.state.max_workers = steering.max_workers
 
-    def retry(self, run_id: str, *, done_too: bool) -> int:
+    def retry(self, run_id: str, *, changed: Collection[str] = ()) -> int:
         self.state.cancelled = False
         self.state.damaged.clear()
-        chosen = self._in("failed", "done") if done_too else self._in("failed")
+        chosen = [*self._in("failed"), *(one for one in self._in("done") if one[0] in changed)]
         for _, state in chosen:
             self._undone(state)
             state.place, state.at = "waiting", NEVER_TRIED

@@ -20,7 +20,7 @@ _ROUNDS = 4  # of scoring and publishing, after which a run must be published
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The output that a user of `producer enqueue --wait` sees, and its cost."""
+    """The output that a user of `producer enqueue` sees, and its cost."""
 
     said: list[str]  # of the output, before anything was repaired
     then: list[str]  # below the table, at the end

@@ -27,7 +27,7 @@ from shardsift.worker.shard.stored_scores import load_stored_scores
 from support.ledger_states import claimed
 
 WORKER = "w1@test/1"
-_CHOICES = {"min_score", "where", "keep_all", "keep_top", "buckets"}  # of rows
+_CHOICES = {"min_score", "where", "keep_all"}  # of rows
 Scorers = Scorer[Any] | list[Scorer[Any]]  # one for each scoring of the run, or one for all
 
 

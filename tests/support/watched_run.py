@@ -95,7 +95,8 @@ class WatchedRun:
     def without_finalizer(self) -> None:
         withdraw_finalizer(self.ledger.redis, FINALIZER.name)
 
-    def status(self, **options: Any) -> RunStatus:
+    def status(self, *, is_of_this_machine: bool = False, **options: Any) -> RunStatus:
+        self.ledger.is_embedded = is_of_this_machine
         return run_status(self.ledger, self.run_id, **options)
 
     def show(self, moment: str, status: RunStatus | None = None, **options: Any) -> None:

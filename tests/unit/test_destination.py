@@ -6,7 +6,7 @@ import pytest
 from huggingface_hub.utils._validators import validate_repo_id
 
 from shardsift.fleet.errors import UsageError
-from shardsift.producer.planning.destination import check_output_place, default_repo_id, scores_beside
+from shardsift.producer.planning.destination import check_output_place, default_repo_id
 from shardsift.producer.planning.layout import check_layout, twins_line
 from support.records import a_shard, a_spec
 
@@ -34,29 +34,6 @@ def test_the_hub_takes_the_default_repository_whatever_the_model_is_called(user:
     validate_repo_id(name)
     assert len(name) <= 96
     assert name.startswith(f"{user}/fineweb-CC-MAIN-2024-10")
-
-
-@pytest.mark.parametrize(
-    ("output", "scores"),
-    [
-        ("/data/kept/", "/data/kept-scores"),
-        ("/data/kept/.", "/data/kept-scores"),
-        ("/data/none/../kept", "/data/kept-scores"),
-        ("s3://bucket/kept/", "s3://bucket/kept-scores"),
-        ("hf://buckets/me/mine/kept", "hf://buckets/me/mine/kept-scores"),
-        ("hf://datasets/me/kept", "hf://datasets/me/kept-scores"),
-        ("hf://datasets/me/kept@v2", "hf://datasets/me/kept-scores@v2"),
-        ("hf://datasets/me/kept@refs/pr/3", "hf://datasets/me/kept-scores@pr-3"),
-    ],
-)
-def test_scores_are_published_beside_the_output_before_rows_are_chosen_by_them(output: str, scores: str) -> None:
-    assert scores_beside(output) == scores
-
-
-@pytest.mark.parametrize("output", ["s3://bucket/", "hf://buckets/me/mine", "hf://datasets/me/" + 90 * "a"])
-def test_scores_need_a_place_beside_the_output(output: str) -> None:
-    with pytest.raises(UsageError, match="The scores are published beside the output, and"):
-        scores_beside(output)
 
 
 @pytest.mark.parametrize(

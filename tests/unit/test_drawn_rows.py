@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardsift.fleet.run.spec import RunSpec
-from shardsift.producer.local.preview import draw_rows, wilson
+from shardsift.producer.local.preview import draw_rows
 from shardsift.producer.planning.inputs import list_input, split
 from shardsift.producer.planning.sample import SampledShard
 from support.line_files import write_file
@@ -103,12 +103,3 @@ def test_a_file_without_rows_gives_none(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": pa.array([], pa.string()), "n": pa.array([], pa.int64())}), tmp_path / "a.parquet")
 
     assert [len(one.table) for one in drawn(tmp_path / "a.parquet", 5)] == [0]
-
-
-@pytest.mark.parametrize(
-    ("kept", "rows", "low", "high"), [(37, 200, 0.1373, 0.2446), (0, 10, 0, 0.2775), (10, 10, 0.7225, 1)]
-)
-def test_the_interval_of_a_share_is_wilsons(kept: int, rows: int, low: float, high: float) -> None:
-    share = wilson(kept, rows)
-
-    assert (share.value, share.low, share.high) == pytest.approx((kept / rows, low, high), abs=1e-4)

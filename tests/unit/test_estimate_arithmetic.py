@@ -10,7 +10,7 @@ import pytest
 
 from shardsift.fleet.run.scoring import ZeroShot
 from shardsift.fleet.run.spec import Shard
-from shardsift.producer.gpus import GPUS, PRICED_ON, ListPrices, gpu_called
+from shardsift.producer.gpus import GPUS, PRICED_ON, gpu_called
 from shardsift.producer.planning.estimate import DeviceEstimate, Estimate, Range, priced, rows_by_size
 from shardsift.producer.planning.sample import SampledShard, tokens_read
 from support.records import a_shard, a_spec
@@ -78,12 +78,10 @@ def test_the_cost_is_the_hours_times_the_price() -> None:
         priced(device, hours, "as run x did", price)
         for device, price in (("NVIDIA L4", None), ("NVIDIA L4", 2.0), ("NVIDIA H100", None))
     )
-    now = priced("NVIDIA L4", hours, "as run x did", None, ListPrices(per_hour={"L4": 0.7}, source="today"))
 
     assert listed.cost == hours * 0.8
     assert (listed.price_per_gpu_hour, listed.price_from) == (0.8, "list price of Hugging Face Jobs on 2026-11-21")
     assert (given.cost, given.price_from) == (hours * 2.0, "SHARDSIFT_PRICE_PER_GPU_HOUR")
-    assert (now.cost, now.price_from) == (hours * 0.7, "today")
     assert (unknown.cost, unknown.price_per_gpu_hour, unknown.price_from) == (None, None, "")
 
 

@@ -6,7 +6,7 @@ import pytest
 from benchmarks.evidence import coverage, missed, rare
 from shardsift.fleet.errors import UsageError
 from shardsift.producer.evidence.evaluation import Evaluation, StratumLabels, label_file
-from shardsift.producer.evidence.intervals import LabelledStratum, Share, measured
+from shardsift.producer.evidence.intervals import LabelledStratum, Part, Share, measured, share_of_good
 from shardsift.producer.evidence.strata import Stratum
 
 HIGH, LOW = Stratum(low=3, high=np.inf), Stratum(low=-np.inf, high=3)
@@ -140,3 +140,12 @@ def test_an_interval_holds_the_truth_in_at_least_nine_of_ten_populations(shape: 
     found = coverage(shape, populations=60, labels=400)
 
     assert min(found["precision"], found["recall"]) >= 0.9, found
+
+
+@pytest.mark.parametrize(
+    ("good", "labels", "low", "high"), [(37, 200, 0.1359, 0.2431), (0, 10, 0, 0.2172), (10, 10, 0.7828, 1)]
+)
+def test_the_interval_of_a_share_of_many_rows_is_jeffreys(good: int, labels: int, low: float, high: float) -> None:
+    share = share_of_good(Part(rows=10**9, labels=labels, good=good))
+
+    assert (share.value, share.low, share.high) == pytest.approx((good / labels, low, high), abs=0.01)  # by draws

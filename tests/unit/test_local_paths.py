@@ -14,7 +14,7 @@ from shardsift.fleet.process.wording import is_url
 from shardsift.fleet.run.model import model_names, with_revision
 from shardsift.fleet.storage.files import Files
 from shardsift.fleet.storage.hub_files import filesystem_of
-from shardsift.producer.planning.destination import check_output_place, scores_beside
+from shardsift.producer.planning.destination import check_output_place
 from shardsift.producer.planning.inputs import absolute_uri, list_input
 from shardsift.worker.training.train import ModelFolder, model_output
 
@@ -88,13 +88,12 @@ def test_a_file_is_found_by_its_name_before_a_glob(tmp_path: Path, name: str) ->
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_output_its_scores_and_a_model_are_at_their_own_places(tmp_path: Path, name: str, spelled: str) -> None:
+def test_an_output_and_a_model_are_at_their_own_places(tmp_path: Path, name: str, spelled: str) -> None:
     uri = f"{spelled}{name}"
 
     check_output_place(uri)
     refuse_secrets("--output", uri)
     assert filesystem_of(absolute_uri(uri))[1] == filesystem_of(uri)[1] == str(tmp_path / name)
-    assert filesystem_of(scores_beside(uri))[1] == f"{tmp_path / name}-scores"
     output = model_output(uri.removeprefix("file://"))
     assert isinstance(output, ModelFolder)
     assert output.partial.parent == (tmp_path / name).parent

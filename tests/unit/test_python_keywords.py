@@ -117,7 +117,6 @@ def test_labels_in_one_text_are_parted_at_commas_as_on_the_command_line(given: A
         ({"max_bad_rows": 2}, "max_bad_rows=2 is wrong: the most is 1"),
         ({"min_score": "high"}, "min_score='high' is wrong: Input should be a valid number"),
         ({"text_column": 3}, "text_column=3 is wrong: Input should be a valid string"),
-        ({"keep_top": 0.1}, "keep_top=0.1 is wrong: Input should be a valid string. Keep the best rows, like 10%"),
         ({"input": 3}, "input=3 is wrong"),
         ({"input": ["a", 3]}, "input=.* is wrong"),
         ({"input": []}, "input is empty"),
@@ -158,12 +157,6 @@ def test_what_is_no_path_uri_or_run_is_reported(place: Any) -> None:
     for call in (shardsift.scores, shardsift.verify, shardsift.refilter):
         with pytest.raises(UsageError, match="is no path, URI or id of a run: pass one text or Path"):
             call(place)
-
-
-def test_what_is_no_id_of_a_run_is_told() -> None:
-    for call in (shardsift.status, shardsift.pause, shardsift.resume, shardsift.cancel, shardsift.retry):
-        with pytest.raises(UsageError, match="^run_id=3 is wrong: it is the id of a run as a text, or its unique"):
-            call(3)  # type: ignore[operator]
 
 
 def test_options_of_a_training_that_are_missing_are_named() -> None:

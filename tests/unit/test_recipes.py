@@ -1,20 +1,17 @@
 """Recipes set the options that the user left at their defaults, for models on the Hub."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
 from pydantic import TypeAdapter
-from typer.testing import CliRunner
 
 from shardsift.fleet.run.choices import is_passages
 from shardsift.fleet.run.model import Model
 from shardsift.fleet.run.options import recipe_options
 from shardsift.fleet.run.recipes import RECIPES, Recipe, adds_int_score, as_arguments, recipe_line
 from shardsift.fleet.run.text import columns_of
-from shardsift.producer.cli import cli
 from shardsift.producer.planning.options import RunOptions
 
 EDU = "HuggingFaceFW/fineweb-edu-classifier"
@@ -129,26 +126,3 @@ def test_the_user_is_told_the_options_as_arguments_of_a_shell() -> None:
     assert as_arguments(used(TOPICS)) == (
         "--text-column '{url}\\n\\n{text}' --max-tokens 8192 --function-to-apply softmax"
     )
-
-
-def test_the_command_shows_each_model_with_its_options() -> None:
-    shown = CliRunner().invoke(cli, ["recipes"]).stdout
-
-    lines = {line.split()[0]: line for line in shown.splitlines() if line.strip()}
-    assert "--max-tokens 2048 --passages finepdfs" in lines[PDFS]
-    assert {recipe.model for recipe in RECIPES} <= set(lines)
-    assert lines[NLI].rstrip().endswith("Needs --labels.")
-    assert max(len(line.rstrip()) for line in shown.splitlines()) <= 165
-
-
-def test_the_command_prints_json_for_scripts() -> None:
-    found = json.loads(CliRunner().invoke(cli, ["recipes", "--json"]).stdout)
-
-    assert [recipe["model"] for recipe in found] == [recipe.model for recipe in RECIPES]
-    assert found[0] == {
-        "model": EDU,
-        "checked": "checked",
-        "source": f"https://huggingface.co/{EDU}",
-        "note": "Adds int_score, the rounded score.",
-        "options": {"min_score": 3.0},
-    }

@@ -245,7 +245,7 @@ def score(
         may have several of them, as in a transformers pipeline. A single output stays a raw logit.
 
     As in a run, the recipe of a popular classifier sets the options that you do not give: max_tokens, passages,
-    hypothesis_template and function_to_apply, and whether a table has `int_score`. `producer recipes` lists them. A
+    hypothesis_template and function_to_apply, and whether a table has `int_score`. docs/recipes.md lists them. A
     recipe's template over columns is not applied: pass complete texts.
 
     dtype, device and the other arguments: as for `load_scorer`.

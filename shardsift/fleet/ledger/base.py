@@ -26,7 +26,9 @@ class LedgerBase:
         self.redis = client
         self.lease_seconds = settings.lease_seconds
         self._only_run = settings.only_run
-        self._runs_have_queues = settings.redis_is_embedded
+        self.is_embedded = (
+            settings.redis_is_embedded
+        )  # in the Redis of one machine, whose runs have queues of their own
         self._lease_ms = int(settings.lease_seconds * 1000)
         self._outage_ms = int(max(settings.lease_seconds / 2, 3 * settings.sweep_seconds) * 1000)
         self._max_attempts = settings.max_attempts
@@ -52,7 +54,7 @@ class LedgerBase:
 
         With the embedded Redis, each run has a queue of its own, so that messages of stopped runs do not fill it.
         """
-        return queue_of_run(queue, run_id) if self._runs_have_queues else queue
+        return queue_of_run(queue, run_id) if self.is_embedded else queue
 
     def run_ids(self) -> list[str]:
         """List the ids of all runs, newest first."""

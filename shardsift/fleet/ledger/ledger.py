@@ -200,18 +200,16 @@ class Ledger(Attempts, Results):
     def set_evidence(self, run_id: str, evidence: str) -> None:
         self.redis.hset(Keys(run_id).run, "evidence", evidence)
 
-    def retry(self, run_id: str, *, done_too: bool = False, changed: Iterable[str] = ()) -> int:
+    def retry(self, run_id: str, *, changed: Iterable[str] = ()) -> int:
         """Queue the failed shards again, with their attempts reset, and end a cancellation. Returns the number of shards.
 
-        Also queues the done shards in `changed`, whose input files have changed. With `done_too`, queues all done
-        shards instead, for outputs that were lost before they were published.
+        Also queues the done shards in `changed`, whose input files have changed.
         """
         keys = Keys(run_id)
         self.redis.hdel(keys.run, "cancelled", "failed_attempts")
         self._note_queued(run_id)
         self.clear_publish_error(run_id)
-        done = self.redis.hkeys(keys.receipts) if done_too else changed
-        names = {*self.redis.smembers(keys.failed), *done}
+        names = {*self.redis.smembers(keys.failed), *changed}
         return sum(self._run_script("retry", keys.of(), batch) for batch in batches(names))
 
     def requeue(self, run_id: str, damaged: Mapping[str, str], *, of: Iterable[Receipt] = ()) -> int:

@@ -197,7 +197,7 @@ class Results(LedgerBase):
     def _receipts(self, key: str) -> Iterator[Receipt]:
         for batch in batches(sorted(str(name) for name in self.redis.hkeys(key))):
             for receipt in self.redis.hmget(key, batch):
-                if receipt is not None:  # `retry --all` may have removed it meanwhile
+                if receipt is not None:  # `retry` may have removed it meanwhile
                     yield Receipt.from_json(receipt)
 
     def some_receipts(self, run_id: str, most: int) -> list[Receipt]:

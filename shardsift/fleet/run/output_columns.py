@@ -117,7 +117,7 @@ def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
 
 
 def check_output_columns(scorings: Sequence[Scoring]) -> None:
-    """Raise UsageError if two scorings add columns of the same name, or a column that is in every scores file."""
+    """Raise UsageError if scorings add two columns of the same name, or one that every scores file has anyway."""
     added = [column for scoring in scorings for column in scoring.output_columns]
     lower = [column.lower() for column in added]  # SQL ignores the case
     if doubled := [column for column in added if lower.count(column.lower()) > 1]:

@@ -45,10 +45,6 @@ class Recipe:
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _ABOUT}
         return {name: value for name, value in values.items() if value is not None}
 
-    def as_json(self) -> dict[str, Any]:
-        about = {"model": self.model, "checked": self.checked, "source": self.source, "note": self.note}
-        return about | {"options": self.options}
-
 
 def recipe_of(model: str) -> Recipe | None:
     """Find the recipe of a model on the Hub, ignoring the case of the name."""
@@ -77,9 +73,7 @@ def filled(recipe: Recipe, chosen: Mapping[str, Any]) -> dict[str, Any]:
     if chosen.get("text_pair_column") is not None:
         used.pop("passages", None)
     has_function = chosen.get("function_to_apply") not in (None, "none")
-    if has_function or any(
-        chosen.get(other) not in (None, False) for other in ("where", "keep_all", "keep_top", "buckets")
-    ):
+    if has_function or any(chosen.get(other) not in (None, False) for other in ("where", "keep_all")):
         used.pop("min_score", None)
     return used
 

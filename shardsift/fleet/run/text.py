@@ -166,6 +166,13 @@ def texts_of(rows: pa.Table, scoring: Scoring) -> pa.LargeStringArray | pa.Struc
     return row_texts(rows, scoring.text_columns, template=scoring.text_template, pair_column=scoring.text_pair_column)
 
 
+def whole_texts(rows: pa.Table, scoring: Scoring) -> list[str]:
+    """Return each row's text as it is scored; for a pair, both texts joined. Empty for a row without a text."""
+    texts = texts_of(rows, scoring)
+    parts = texts.flatten() if isinstance(texts, pa.StructArray) else [texts]
+    return ["\n\n".join(filter(None, values)) for values in zip(*(part.to_pylist() for part in parts), strict=True)]
+
+
 def row_texts(
     rows: pa.Table, columns: Sequence[str], *, template: str | None, pair_column: str | None
 ) -> pa.LargeStringArray | pa.StructArray:

@@ -263,10 +263,7 @@ class FolderOutput(Output):
         return [(shard, file) for file, shard in files.items() if copies[file][0]]
 
     def _copy_of(self, file: OutputFile) -> tuple[bool, Finding | None]:
-        """Return whether an intact copy is staged, and what is wrong with the file.
-
-        The second value is None if an intact copy is staged or published.
-        """
+        """Return whether an intact copy is staged, and a finding if no intact copy is staged or published."""
         staged = self._files.problem(file, file.staged_path, hashes=True) if self._is_staged(file) else Problem.MISSING
         if staged is None:
             return True, None

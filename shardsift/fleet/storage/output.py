@@ -162,7 +162,10 @@ class Output(Protocol):
         """
 
     def has_staged(self, receipts: Sequence[Receipt]) -> bool:
-        """Return whether a file of these receipts is staged but not published, for example of a shard scored again."""
+        """Return whether a file of these receipts is staged but not published.
+
+        This is so after a shard of a published run was scored again, for example.
+        """
         return False
 
     def head(self) -> str:

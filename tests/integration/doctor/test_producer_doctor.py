@@ -1,4 +1,4 @@
-"""The lines of `producer doctor` about Redis, the Hub, the fleet and an output, and the command itself."""
+"""The lines of `producer doctor` about Redis, the Hub and the fleet, and the command itself."""
 
 import json
 import sys
@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
 
 from hubserver import HubServer
@@ -155,73 +154,6 @@ def test_a_token_is_told_with_its_user_and_rights(
     assert not given or given not in str(found)
 
 
-# --- an output --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("place", "says"),
-    [
-        ("datasets/ada/kept", "lets this token write to it"),
-        ("datasets/ada/new", "does not exist yet"),
-        ("buckets/ada/new/kept", "does not exist yet"),
-    ],
-)
-def test_an_output_on_the_hub_is_asked_for_and_not_created(
-    hub: HubServer, use_token: UseToken, local: Settings, place: str, says: str
-) -> None:
-    use_token(hub.token("ada"))
-    hub.forget_requests()
-
-    found = diagnosed(producer_checks(local, output_uri=f"hf://{place}"))
-
-    assert not_ok(found) == {}
-    assert says in found["output"].says
-    assert {request.method for request in hub.requests} <= {"GET", "HEAD"}
-
-
-def test_an_output_that_the_hub_refuses_is_wrong(hub: HubServer, use_token: UseToken, local: Settings) -> None:
-    use_token(hub.token("ada", write=False, scopes=("ada",)))  # it says that it may write, and the Hub refuses
-
-    found = diagnosed(producer_checks(local, output_uri="hf://datasets/ada/kept"))
-
-    assert not_ok(found) == {"output": Result.WRONG}
-    assert "the Hub refuses this (403: " in found["output"].says
-
-
-@pytest.mark.usefixtures("no_hub")
-def test_a_folder_that_can_be_written_is_ok_and_nothing_is_left_there(local: Settings, tmp_path: Path) -> None:
-    found = diagnosed(producer_checks(local, output_uri=str(tmp_path / "a" / "b")))
-
-    assert not_ok(found) == {"hub": Result.WARNING}
-    assert found["output"].result is Result.OK
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("no_hub")
-@pytest.mark.parametrize("uri", ["file/kept", "ftp://host/kept", "s3://user:pass@bucket/kept"])
-def test_an_output_that_cannot_be_written_is_wrong(
-    local: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").write_text("kept as it is")
-
-    found = diagnosed(producer_checks(local, output_uri=uri))
-
-    assert not_ok(found) == {"output": Result.WRONG, "hub": Result.WARNING}
-    assert (tmp_path / "file").read_text() == "kept as it is"
-
-
-@pytest.mark.usefixtures("no_hub")
-def test_an_output_in_a_bucket_is_written_to_and_cleaned_up(local: Settings) -> None:
-    memory = fsspec.filesystem("memory")
-    memory.pipe_file("/doctor-bucket/kept/data/a.parquet", b"published")
-
-    found = diagnosed(producer_checks(local, output_uri="memory://doctor-bucket/kept"))
-
-    assert found["output"].result is Result.OK
-    assert memory.find("/doctor-bucket") == ["/doctor-bucket/kept/data/a.parquet"]
-
-
 # --- the fleet --------------------------------------------------------------------------------------------------------
 
 
@@ -297,15 +229,13 @@ def test_a_missing_finalizer_is_wrong_if_a_run_waits(settings: Settings, ledger:
 
 
 @pytest.mark.usefixtures("no_hub")
-@pytest.mark.parametrize(("output", "code"), [("kept", 0), ("ftp://host/kept", 1)])
+@pytest.mark.parametrize(("redis_url", "code"), [("", 0), ("redis://127.0.0.1:1/0", 1)])
 def test_the_command_prints_json_and_exits_with_1_if_something_is_wrong(
-    local: Settings, tmp_path: Path, output: str, code: int
+    local: Settings, redis_url: str, code: int
 ) -> None:
-    environment = {"REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(local.state_dir), "HF_HUB_OFFLINE": "1", "HF_TOKEN": ""}
+    machine = {"SHARDSIFT_STATE_DIR": str(local.state_dir), "HF_HUB_OFFLINE": "1", "HF_TOKEN": ""}
 
-    done = call_command(
-        "producer", "doctor", "--json", "--output", output if code else tmp_path / output, environment=environment
-    )
+    done = call_command("producer", "doctor", "--json", environment={"REDIS_URL": redis_url, **machine})
 
     assert done.returncode == code
     assert {tuple(line) for line in json.loads(done.stdout)} == {("check", "result", "says", "mend")}

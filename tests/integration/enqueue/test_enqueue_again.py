@@ -142,7 +142,7 @@ class TestTakingOver:
         plan = command.plan()
         command.do()
         command.ledger.restore(plan.spec.run_id, [command.stage(plan.spec.run_id, plan.shards[0])])
-        command.ledger.retry(plan.spec.run_id, done_too=True)
+        command.ledger.retry(plan.spec.run_id, changed=[plan.shards[0].name])
 
         again = command.do()
 

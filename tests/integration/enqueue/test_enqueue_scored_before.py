@@ -52,7 +52,6 @@ def test_another_filter_of_scored_rows_is_told_with_its_command(runs: Runs, scor
         ({}, where),
         ({"where": None, "keep_all": True}, "--keep-all"),
         ({"where": None, "min_score": 1}, """--where '"score" >= 1'"""),
-        ({"where": None, "keep_top": "10%", "by": "length"}, "--keep-top 10% --by length"),
         ({"rows_per_task": 5, "target_file_size": "1MB"}, f"{where} --target-file-size 1MB"),
     ):
         with pytest.raises(ScoredBefore) as told:

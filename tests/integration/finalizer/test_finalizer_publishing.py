@@ -167,7 +167,7 @@ class TestFinalizing:
 
     def test_a_finalizer_frozen_while_shards_were_done_again_leaves_them_to_the_next(self, run: FinalizerRun) -> None:
         run.do(A, B, C)
-        again = (lambda: run.ledger.retry(run.run_id, done_too=True), lambda: run.do(A, B, C))
+        again = (lambda: run.ledger.retry(run.run_id, changed=[A.name, B.name, C.name]), lambda: run.do(A, B, C))
         frozen = Meanwhile(run.ledger, *again)
 
         outcome = finalize_run(frozen, run.run_id, without_failed=False)

@@ -39,8 +39,8 @@ class TestSweeping:
         status = run_status(run.ledger, run.run_id)
         assert (cheap, status.word, status.cost and status.cost.so_far) == (None, "paused", 50.02)
         assert what_next(status)[0] == (
-            "It is paused: it has cost 50.02, and --max-cost is 50. Resume it: "
-            f"producer resume {run.run_id} --max-cost 101"
+            "It is paused: it has cost 50.02, and --max-cost is 50. Raise its limit: "
+            f"producer set {run.run_id} --max-cost 101. Resume it: producer resume {run.run_id}"
         )
         with pytest.raises(UsageError, match="stays paused: it has cost 50.02, and --max-cost is 50"):
             resume_run(run.ledger, run.run_id)

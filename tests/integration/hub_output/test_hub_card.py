@@ -1,6 +1,5 @@
 """The card carries over what the Hub's cards of the source and the model say, and never keeps a run from being published."""
 
-import json
 import sys
 from dataclasses import replace
 from itertools import count
@@ -12,7 +11,6 @@ import yaml
 from huggingface_hub import HfApi
 
 from hubserver import HubServer
-from shardsift.producer.gpus import TABLE, list_prices
 from shardsift.producer.publishing.hub_cards import NO_CARDS, read_hub_cards
 from support.hub_runs import SHARDS, HubRun
 from support.records import a_spec
@@ -112,30 +110,3 @@ def test_a_private_sources_card_is_not_told(run: HubRun) -> None:
     HfApi().upload_file(path_or_fileobj=SOURCE.encode(), path_in_repo="README.md", repo_id=private, repo_type="dataset")
 
     assert read_hub_cards(a_spec(input_uris=(f"hf://datasets/{private}/data/*.parquet",))) == NO_CARDS
-
-
-def test_prices_are_those_of_the_smallest_flavor_with_one_gpu_and_of_the_table_if_the_hub_does_not_say(
-    run: HubRun,
-) -> None:
-    flavors = [
-        a_flavor("a10g-small", "A10G", "1", 0.0165),
-        a_flavor("a10g-large", "A10G", "1", 0.025),
-        a_flavor("a10g-largex2", "A10G", "2", 0.01),
-        a_flavor("tpu", "TPU v5e", "1", 0.02),
-        a_flavor("cpu-basic", None, "0", 0.000167),
-    ]
-    json_type = {"Content-Type": "application/json"}
-    run.hub.fault("/api/jobs/hardware", status=200, headers=json_type, body=json.dumps(flavors).encode())
-
-    live, table = list_prices(), list_prices()
-
-    assert live.per_hour == {"A10G": 0.99}
-    assert (live.of("NVIDIA A10G"), live.of("NVIDIA L4"), live.of("cpu")) == (0.99, None, None)
-    assert "list price of Hugging Face Jobs on 20" in live.source
-    assert table == TABLE
-
-
-def a_flavor(name: str, gpu: str | None, quantity: str, price: float) -> dict[str, Any]:
-    part = {"type": "gpu", "model": gpu, "quantity": quantity, "vram": "24 GB", "manufacturer": "Nvidia"}
-    about = {"name": name, "prettyName": name, "cpu": "4 vCPU", "ram": "15 GB", "accelerator": part if gpu else None}
-    return about | {"unitCostMicroUSD": round(price * 1e6), "unitCostUSD": price, "unitLabel": "minute"}

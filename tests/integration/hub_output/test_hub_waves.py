@@ -258,7 +258,7 @@ class TestWaves:
 
     def test_a_shard_that_is_scored_again_replaces_what_was_saved(self, half: HubRun) -> None:
         half.look(2)
-        half.ledger.retry(half.run_id, done_too=True)
+        half.ledger.retry(half.run_id, changed=[A.name, B.name])
         half.score(A)
 
         half.look(1)
