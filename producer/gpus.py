@@ -38,13 +38,13 @@ GPUS = (
 
 
 def gpu_called(device: str) -> Gpu | None:
-    """Find the GPU of this name in torch, such as `NVIDIA H100 80GB HBM3`. None for a MIG slice or other device."""
+    """Find a GPU by its name in torch, such as `NVIDIA H100 80GB HBM3`. None for a MIG slice or an unlisted device."""
     if "MIG" in device.split():
         return None
     return next((gpu for gpu in GPUS if re.search(rf"\b{re.escape(gpu.name)}\b", device)), None)
 
 
 def list_price(device: str) -> float | None:
-    """Return what a device of this name in torch costs per hour by the list. None if it is not listed."""
+    """Return the list price per hour of a device, by its name in torch. None if no price is listed."""
     gpu = gpu_called(device)
     return gpu.price_per_hour if gpu else None

@@ -55,7 +55,7 @@ def _as_argument(place: str) -> str:
 
 @contextmanager
 def open_ledger(settings: Settings) -> Iterator[tuple[Settings, Ledger]]:
-    """Open the fleet's ledger, or this machine's own, for the length of a block."""
+    """Open the fleet's ledger, or this machine's own, for the length of a block. The settings get its Redis's URL."""
     with machine_redis(settings, create=False) as found:
         ledger = Ledger.connect(found)
         try:
@@ -123,7 +123,7 @@ def _shown(statuses: Iterable[RunStatus]) -> str:
 def output_of(target: str, settings: Settings) -> tuple[str, str | None]:
     """Find an output by its path or URI, which needs no Redis, or by its run's id.
 
-    Returns the output's URI, and the run id if one is named and the ledger calls that run published.
+    Returns the output's URI, and the run's id if it was named and the ledger has the run as published, otherwise None.
     """
     if is_place(target):
         refuse_model(target)

@@ -17,9 +17,10 @@ T = TypeVar("T")
 
 
 def patient(do: Callable[P, T]) -> Callable[P, T]:
-    """Call `do` again after a TransientError, and raise the last one. `do` must be safe to call twice.
+    """Decorate a function so that calls are repeated after a TransientError, up to five times. Then the error is raised.
 
-    Errors of this machine, such as expired credentials, and errors that ask for a long wait are raised at once.
+    The function must be safe to call twice. Errors of this machine, such as expired credentials, and errors that ask for
+    a long wait are raised at once.
     """
 
     @wraps(do)

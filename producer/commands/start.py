@@ -147,7 +147,7 @@ def _planned(options: RunOptions) -> "Plan":
 
 
 def _asking(start: Callable[..., Done]) -> Done:
-    """Start a run. If its rows were scored before, ask on a terminal whether to score them again."""
+    """Call `start`. If it raises ScoredBefore, ask whether to score the rows again; without a terminal, let it raise."""
     from shardsift.fleet.errors import ScoredBefore
     from shardsift.producer.status import ExitCode
 
@@ -203,7 +203,10 @@ def _preview(plan: "Plan", rows: int, *, as_json: bool) -> None:
 
 
 def _print_plan(plan: "Plan", *, as_json: bool) -> None:
-    """Print what a run would do, and what it is estimated to take. Raises UsageError if the output cannot be used."""
+    """Print what a run would do, and its estimated tokens, hours and cost.
+
+    Raises UsageError if the output cannot be used. Exits with 1 if the run would fail.
+    """
     from shardsift.producer.planning.enqueue import check_output, scored_before
     from shardsift.producer.planning.estimate import estimate_run, ledger_if_it_answers, plan_report
     from shardsift.producer.status import ExitCode
@@ -229,7 +232,7 @@ def _print_plan(plan: "Plan", *, as_json: bool) -> None:
 
 
 def _say_begun(done: "Enqueued") -> None:
-    """Say how far the run is after it was enqueued, because the same options continue an earlier run."""
+    """Print how far an enqueued run is. It may have begun earlier, because the same options continue a run."""
     restored = f", {done.restored} taken over from receipts" if done.restored else ""
     say(f"Run {done.run_id}: {counted(done.counts.shards, 'shard')}{restored}, {done.counts.done:,} done")
     if done.instead_of:

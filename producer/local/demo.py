@@ -84,7 +84,7 @@ def _make_inputs(folder: Path, *, rows: int, labelled_rows: int) -> None:
 
 
 def fit_classifier(folder: Path) -> None:
-    """Fit the head with `worker train`. Runs in a separate process, because only workers may import torch."""
+    """Fit the demo's classifier with `worker train`, in a separate process, because only workers may import torch."""
     command = own_command("worker", "train", "--data", str(folder / "labelled.parquet"), "--base-model", "demo")
     command += ["--max-tokens", "128", "--threshold", str(_MIN_SCORE), "--output", str(folder / "classifier")]
     log = folder / "state" / "logs" / "train.log"  # torch and transformers print a lot

@@ -2,7 +2,7 @@
 
 The texts are cut from the paragraphs in `demo_texts.parquet`. These are from Python 3.11: its language reference, and
 the docstrings and code of its standard library (PSF License, https://docs.python.org/3/license.html). Changelogs,
-keyword spam and menus were made of their words. A seed always gives the same texts.
+keyword spam and menus were made up from the words of these. A seed always gives the same texts.
 
 Knows nothing of runs, queues or models.
 """
@@ -87,7 +87,7 @@ def documents(seed: int, *, part: Part = Part.SHARDS) -> Iterator[Document]:
 
 
 def write_shards(folder: Path, *, shards: int, rows: int, seed: int) -> list[Path]:
-    """Write `000_00000.parquet` and so on, each with `rows` rows. A shard does not depend on the number of shards."""
+    """Write `000_00000.parquet` and so on, each with `rows` rows. More shards do not change the first ones."""
     paths = [folder / f"000_{number:05}.parquet" for number in range(shards)]
     stream = _fineweb_rows(seed)
     for path in paths:
@@ -112,7 +112,10 @@ def _joined(source: str, part: Part) -> tuple[str, tuple[int, ...]]:
 
 
 def _cut(text: str, cuts: tuple[int, ...], rng: random.Random) -> str:
-    """Cut one or two sequences of sentences. With two, the number of different texts is practically unlimited."""
+    """Cut one or two random sequences of sentences out of `text`. `cuts` has the offsets where one may begin or end.
+
+    With two, the number of different texts is practically unlimited.
+    """
     length = min(max(rng.lognormvariate(math.log(TYPICAL), LENGTH_SPREAD), SHORTEST), LONGEST)
     parts = rng.randint(1, 2)
     return "\n\n".join(_sentences(text, cuts, length / parts, rng) for _ in range(parts))

@@ -1,6 +1,7 @@
-"""Run the Redis of a state folder for as long as any process uses it. Runs as a process, so users may end in any order.
+"""Run the Redis of a state folder for as long as any process uses it.
 
-Each user holds a shared lock on `redis.users` until it ends. The keeper holds `redis.lock`.
+The keeper is a process of its own, so that the users may end in any order. A user is a process that uses the Redis. It
+holds a shared lock on `redis.users` until it ends. The keeper holds `redis.lock`.
 """
 
 import fcntl
@@ -20,7 +21,10 @@ _LONGEST_FOLDER = 60  # bytes; the path of a socket may have 107, on macOS 103
 
 
 def keep(state_dir: Path, binary: str) -> None:
-    """Run the server until it ends or has no user. If it ends early, a user starts another keeper."""
+    """Run the server until it ends or has no user. Returns at once if another keeper runs.
+
+    If the server ends early, a user starts another keeper.
+    """
     data_dir = state_dir / "redis"
     with (state_dir / "redis.lock").open("a") as own, (state_dir / "redis.users").open("a") as users:
         if not is_free(own) or is_free(users):
@@ -48,7 +52,7 @@ def is_free(lock: IO[str]) -> bool:
 
 
 def socket_path(state_dir: Path) -> Path | None:
-    """Return the socket of the running or last server. None if there was no server yet."""
+    """Return the path of the socket of the running or last server. None if there was no server yet."""
     try:
         return Path((state_dir / "redis.socket").read_text("utf-8"))
     except FileNotFoundError:
@@ -56,7 +60,10 @@ def socket_path(state_dir: Path) -> Path | None:
 
 
 def _socket_folder(state_dir: Path) -> Path:
-    """Return a folder that only this user can open (the only access control). Reuses the last one if it exists."""
+    """Return a folder for the socket that only this user can open. The server has no other access control.
+
+    Reuses the folder of the last server if it exists.
+    """
     last = socket_path(state_dir)
     if last and _is_private(last.parent):
         return last.parent

@@ -41,7 +41,7 @@ from shardsift.producer.scores.scored_run import NearRow, near_lines, rows_near,
 from shardsift.producer.status import RunStatus
 
 _SHOWN = 3  # texts of each kind
-_MANY_ROWS = 10**9  # the input, against which the sample is small
+_MANY_ROWS = 10**9  # stands for the rows of the input, of which the sample is a small part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ def preview_run(plan: Plan, settings: Settings, rows: int) -> Preview:
     """Score about `rows` rows of a planned run, by a separate local run in a temporary folder.
 
     Does not touch the fleet, or the Redis and the runs of this machine. Raises UsageError if the rows cannot be scored,
-    ShardError or TransientError if they cannot be read, KeyboardInterrupt for a signal to stop.
+    ShardError or TransientError if they cannot be read, KeyboardInterrupt on SIGINT or SIGTERM.
     """
     remove_abandoned(settings.scratch_dir)
     with handling(signal.SIGTERM, by=signal.default_int_handler), scratch_folder(settings.scratch_dir) as folder:
@@ -149,7 +149,7 @@ def _scored(plan: Plan, settings: Settings, folder: Path) -> tuple[Input, RunSta
 
 _THREADS = 8
 _PLACES = 64  # shared by all uncompressed JSON Lines files
-_LINES_BYTES, _LEAST_BYTES = 128 << 20, 1 << 20  # decompressed bytes to read: of all files together, at least of each
+_LINES_BYTES, _LEAST_BYTES = 128 << 20, 1 << 20  # decompressed bytes to read: of all files together; of each at least
 
 
 def draw_rows(
@@ -176,7 +176,7 @@ def draw_rows(
 def _places(shard: Shard, most_bytes: int, parts: int) -> list[tuple[Shard, float, int, int]]:
     """Return the places to read in a file, each as (shard, bytes that the place stands for, first byte, bytes to read).
 
-    CSV, compressed and small files, and those with a row limit, have one place.
+    Only a large, uncompressed JSON Lines file without row limit has several places, at most `parts`.
     """
     size, is_compressed = shard.size_bytes or 1, shard.uri.lower().endswith((".gz", ".zst"))
     if format_name(shard.uri) != "JSON Lines" or is_compressed or shard.row_limit or size <= most_bytes or parts < 2:

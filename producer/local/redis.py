@@ -31,7 +31,10 @@ _started: list[subprocess.Popen[bytes]] = []  # they may outlive the block that 
 
 @contextmanager
 def machine_redis(settings: Settings, *, create: bool) -> Iterator[Settings]:
-    """Add a Redis to the settings: the fleet's if REDIS_URL names one, otherwise this machine's embedded one."""
+    """Add a Redis to the settings: the fleet's if REDIS_URL names one, otherwise this machine's embedded one.
+
+    If the embedded one does not exist yet, creates it, or raises UsageError without `create`.
+    """
     if settings.redis_url is not None:
         yield settings
         return

@@ -43,10 +43,10 @@ def run_locally(
     on_enqueued: Callable[[Enqueued], None] = lambda enqueued: None,
     on_poll: OnPoll = lambda ledger, run_id: None,
 ) -> RunStatus:
-    """Do a run with processes on this machine, and return how it ended. Raises UsageError, KeyboardInterrupt on Ctrl-C.
+    """Do a run with processes on this machine, and return how it ended.
 
     The same plan resumes an interrupted run. With `progress`, progress is shown on stderr. `on_poll` is called twice a
-    second.
+    second. Raises UsageError if the run cannot start or no worker can score, KeyboardInterrupt on Ctrl-C or SIGTERM.
     """
     spec = plan.spec
     kinds = [scorer_kind(scoring.served_by.scorer) for scoring in spec.scorings]
@@ -123,9 +123,9 @@ def _finalizer(spec: RunSpec, settings: Settings) -> Kept:
 def _workers(
     spec: RunSpec, settings: Settings, workers: int | None, kinds: Sequence[ScorerKind], *, shards: int
 ) -> Kept:
-    """Start `worker start` for this run's models: one worker per GPU, or one per core if no scorer uses a GPU.
+    """Run `worker start` with `workers` workers for this run's models.
 
-    `workers` overrides this number.
+    Default: one per GPU. If no scorer uses a GPU: one per core, but no more than shards.
     """
     arguments = []
     if not any(kind.uses_gpu for kind in kinds):

@@ -1,4 +1,4 @@
-"""Turn the user's choice of rows into SQL, and check it against the columns, the thresholds and the labels."""
+"""Turn the user's choice of rows to keep into SQL, and check it against the columns, scores and labels."""
 
 import math
 import shlex
@@ -33,7 +33,8 @@ def choose_rows(spec: RunSpec, choice: Condition, schema: pa.Schema) -> tuple[Ru
 def condition(choice: Condition, scorings: Sequence[Scoring]) -> str | None:
     """Return SQL for the rows to keep; None keeps every row.
 
-    Raises UsageError if no rows are chosen, or if `--min-score` would keep all rows or none.
+    If `choice` is empty, uses the threshold in a single model's config. Raises UsageError if there is none, or if
+    `--min-score` would keep all rows or none, or is given for several models.
     """
     if choice.keep_all:
         return None
@@ -75,7 +76,7 @@ def _check_min_score(min_score: float, scoring: Scoring) -> None:
 
 
 def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
-    """Raise UsageError if the filter does not fit an input with this schema, or if column names collide."""
+    """Raise UsageError if the filter does not fit an input with this schema, or if an added column's name is taken."""
     kept = kept_schema(schema, spec)
     if spec.where:
         Filter(spec.where, kept)
@@ -96,7 +97,7 @@ def _check_labels(where: str, scoring: Scoring) -> None:
 
 
 def _kept_lines(choice: Condition, scorings: Sequence[Scoring]) -> list[str]:
-    """Explain a threshold for a model with several labels: it applies to the best label's score."""
+    """Explain `--min-score` for a model with several labels, where the best label counts. Otherwise returns no lines."""
     if choice.min_score is None or scorings[0].outputs == 1:
         return []
     return [
@@ -106,7 +107,10 @@ def _kept_lines(choice: Condition, scorings: Sequence[Scoring]) -> list[str]:
 
 
 def _of_one_label(scoring: Scoring) -> str:
-    """Return SQL on the last label, which in a two-label model is usually the positive class."""
+    """Return an example for `--where` that keeps rows by one label.
+
+    It is the last, which in a two-label model is usually the positive class.
+    """
     if not scoring.label_score_columns:
         return f"{scoring.label_column} = '{scoring.labels[-1]}'"
     return f"{scoring.label_score_columns[-1]} >= 0.5"

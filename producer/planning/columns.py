@@ -60,9 +60,9 @@ def find_columns(source: Input, named: str | None) -> FoundColumns:
 
 
 def _folder_columns(shards: Sequence[Shard], chosen: ColumnTypes) -> tuple[str, ...]:
-    """Return the chosen columns that are not in the first file, but in the names of its folders.
+    """Return the chosen columns that the first file lacks, but the names of its folders have (`name=value`).
 
-    Raises UsageError if a file is not in such a folder.
+    Raises UsageError if another file is in no such folder, or if another type than text is chosen for such a column.
     """
     there = folder_values(shards[0].uri)
     of_folders = {name: kind for name, kind in chosen if name in there and not _has_field(shards[0], name)}
@@ -75,7 +75,7 @@ def _folder_columns(shards: Sequence[Shard], chosen: ColumnTypes) -> tuple[str, 
 
 
 def with_folder_columns(source: Input, names: Collection[str]) -> Input:
-    """Drop the folders `names`, whose values become columns, from the shards' names."""
+    """Remove the folders `name=value` of these columns from the shards' names."""
     shards, listed = renamed(source.shards, names), renamed(source.listed, names)
     refuse_same_names(shards, advice="Rename one, or leave the folder out of --columns.")
     has_digest = source.revision == digest_of(source.listed)
@@ -93,9 +93,10 @@ def _has_field(shard: Shard, name: str) -> bool:
 
 
 def _columns_of_rows(source: Input, chosen: ColumnTypes | None) -> tuple[ColumnTypes, pa.Schema]:
-    """Return the columns of the first Parquet shard in which every column has a type; for other formats, of a sample.
+    """Return the columns and their schema. For JSON Lines and CSV, they are found in a sample of the files.
 
-    A column has the type null if pandas wrote the file without rows. Raises UsageError if a shard cannot be read.
+    For Parquet, they are those of the first shard without a column of type null, because pandas gives columns this type
+    in a file without rows. Raises UsageError if a shard cannot be read.
     """
     first = source.shards[0]
     try:
@@ -130,7 +131,10 @@ def _schema_of(shard: Shard) -> pa.Schema:
 
 
 def _row_columns(source: Input, schema: pa.Schema) -> tuple[str, str]:
-    """Name the columns `shard` and `row`, or `shard_2` and `row_2` and so on if the input has these names."""
+    """Return names for the columns that the run adds for the shard and row of a kept row.
+
+    These are `shard` and `row`, or `shard_2` and `row_2` and so on if the input has these names.
+    """
     of_folders = (name for shard in source.shards for name in folder_values(shard.name))
     taken = {name.lower() for name in (*schema.names, *of_folders)}
     pairs = chain([("shard", "row")], ((f"shard_{number}", f"row_{number}") for number in count(2)))

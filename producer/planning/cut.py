@@ -1,4 +1,4 @@
-"""Find the exact score at or above which a given share of a run's rows lies, from stored scores in bounded memory."""
+"""Find the exact score that a given share of a run's rows reaches. Reads the stored scores in bounded memory."""
 
 import math
 import re
@@ -39,7 +39,10 @@ Values = list[Any]  # of `--within`; a value is identified by its index
 
 @dataclass(frozen=True, kw_only=True)
 class Edge:
-    """The lowest score of the best rows of one value of `--within`. Rows with exactly this score are included."""
+    """The score at which the best rows end, among the rows with one value of `--within`.
+
+    Rows with exactly this score count as best.
+    """
 
     value: str | int | None
     score: float
@@ -58,9 +61,9 @@ class RankedRun:
     _unranked: dict[str, int] = field(default_factory=dict)  # by shard: scored rows whose `--within` is null
 
     def of_unranked(self, fate: str) -> tuple[str, ...]:
-        """Return a line with the number of scored rows whose `--within` is null, if any, and their `fate`.
+        """Return a line with the number of scored rows whose `--within` column is null. Empty if there are none.
 
-        Call `edges` first, because it counts these rows.
+        `fate` says what happens to these rows. Call `edges` first, because it counts them.
         """
         rows = sum(self._unranked.values())
         return (f"{rows:,} scored rows, whose {self.ranking.within} is null, {fate}.",) if rows else ()
@@ -70,15 +73,19 @@ class RankedRun:
         return _score_columns(self.spec, self.ranking)
 
     def edges(self, shares: Sequence[Fraction]) -> list[Edge]:
-        """Find the edge of the best rows for each value and share. Raises UsageError if there are no rows to rank."""
+        """Find the edge of the best rows for each value of `--within` and each share.
+
+        Raises UsageError if there are no rows to rank.
+        """
         values: Values = [] if self.ranking.within else [None]
         rows = sum(receipt.rows_in for receipt in self.receipts)
         return exact_edges(lambda: (ranked for _, _, ranked in self.read(values)), values, shares, rows=rows)
 
     def read(self, values: Values) -> Iterator[tuple[Receipt, Integers, Rows]]:
-        """Yield each shard's rows that have a score and a value of `--within`, with their indices in the shard.
+        """Yield for each shard its receipt, the indices of its ranked rows in the shard, and these rows.
 
-        Adds new values to `values`, which is `[None]` without `--within`.
+        A row is ranked if it has a score and a value of `--within`. Adds new values to `values`, which is `[None]`
+        without `--within`.
         """
         columns, by, within = self.columns, self.ranking.by, self.ranking.within
         of_input = columns_of_input(self.spec, self.ranking)
@@ -123,7 +130,7 @@ def _score_columns(spec: RunSpec, ranking: Ranking) -> tuple[str, ...]:
 def columns_of_input(spec: RunSpec, ranking: Ranking) -> list[str]:
     """List the columns of the ranking that must be read from the input.
 
-    Raises UsageError if neither the input nor the scores have a column, or its type does not fit.
+    Raises UsageError if a named column does not exist or has an unsuitable type.
     """
     by, within, names = ranking.by, ranking.within, dict(spec.columns)
     added = [field.name for field in output_fields(spec) if not pa.types.is_floating(field.type)]
@@ -142,7 +149,7 @@ def columns_of_input(spec: RunSpec, ranking: Ranking) -> list[str]:
 
 
 def _check_within(spec: RunSpec, ranking: Ranking) -> None:
-    """Raise UsageError if another column's name differs from `--within` only in case: to SQL they are the same."""
+    """Raise UsageError if another column's name differs from `--within` only in case, because SQL ignores case."""
     within = ranking.within
     names = [*dict(spec.columns), *(field.name for field in row_fields(spec)), *spec.output_columns]
     if within and (others := [name for name in names if name.lower() == within.lower() and name != within]):
@@ -214,7 +221,10 @@ def _quoted(value: str | int | None) -> str:
 
 
 def keys_of(scores: npt.NDArray[np.float32], numbers: Integers) -> Integers:
-    """Make sortable 64-bit keys: `numbers`, the indices of the rows' values, in the high 32 bits, scores in the low."""
+    """Make a sortable 64-bit key for each row.
+
+    The high 32 bits are the number of its value of `--within`, from `numbers`. The low 32 bits are its score.
+    """
     return (numbers << 32) + _SIGN + _in_order(scores.view(np.int32).astype(np.int64))
 
 
@@ -230,10 +240,10 @@ def _in_order(bits: Integers) -> Integers:
 def exact_edges(
     read: Callable[[], Iterable[Rows]], values: Values, shares: Sequence[Fraction], *, rows: int
 ) -> list[Edge]:
-    """Find the edge of the best rows for each value and share. `read` starts a pass over all rows and fills `values`.
+    """Find the edge of the best rows for each value of `--within` and each share.
 
-    `rows` is an upper limit of their number. Once few enough rows are undecided, these are kept in memory, so most runs
-    are read once and the largest ones twice.
+    `read` starts a pass over all rows and fills `values`. `rows` is an upper limit of the number of rows. Rows at which
+    an edge may lie are kept in memory once they are few enough, so most runs are read once and the largest ones twice.
     """
     keys = np.arange(_MOST_VALUES)  # the bits of each edge's key that are known; at first one edge for each value
     totals: list[int] = []
@@ -261,8 +271,9 @@ def exact_edges(
 
 
 def _numbers_of_edges(values: Values, totals: Integers, shares: Sequence[Fraction]) -> Integers:
-    """Return the index in `values` of each edge to find: one edge per share for each value whose rows have weight.
+    """Return, for each edge to find, the index of its value in `values`. `totals` has the weight of each value's rows.
 
+    Each value whose rows have weight gets one edge per share.
     Raises UsageError if there are no rows to rank, or too many edges.
     """
     numbers = [number for number in sorted(range(len(values)), key=values.__getitem__) if totals[number]]
@@ -274,9 +285,10 @@ def _numbers_of_edges(values: Values, totals: Integers, shares: Sequence[Fractio
 
 
 def _counted(blocks: Iterable[Rows], known: Integers, lowest: int, bits: int, kept: list[Rows] | None) -> Integers:
-    """Count rows and weight at or above each value of the next `bits` bits, for each key prefix in `known`.
+    """For each key prefix in `known`, count the rows at or above each value of the next `bits` bits, and their weight.
 
-    Returns shape (2, prefixes, 2**bits + 1). Adds the rows with these prefixes to `kept`, unless it is None.
+    `lowest` is the position of the lowest of these bits. Returns shape (2, prefixes, 2**bits + 1): counts, then weights.
+    Adds the rows with a known prefix to `kept`, unless it is None.
     """
     size = len(known) << bits
     counted = np.zeros((2, size), np.int64)

@@ -113,7 +113,7 @@ def _real_path(uri: str) -> Path | None:
 
 
 def file_bytes(text: str | None, *, by_default: int | None) -> int | None:
-    """Parse `--target-file-size`. Returns `by_default` if it is not given, None for no merging.
+    """Parse `--target-file-size`. Returns `by_default` if it is not given, None for `none` (no merging).
 
     Raises UsageError if it is not a size.
     """

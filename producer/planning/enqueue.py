@@ -27,10 +27,11 @@ from shardsift.producer.status import run_status
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Enqueued:
-    """The result of enqueueing: how many shards are new to the ledger, and the state of the run now.
+    """The result of enqueueing a run. `counts` is its state now.
 
-    `restored` counts the new shards that were done before the ledger was lost. `findings` lists faults of a published
-    output. Repairable faults have been repaired, or the shards concerned queued again.
+    `added` counts the shards that are new to the ledger. `restored` counts the shards that were recorded as done because
+    their output was found after the ledger was lost. `sent` counts messages. `findings` lists the faults of a published
+    output, repaired or not; shards that must be scored again are queued.
     """
 
     run_id: str
@@ -71,8 +72,8 @@ def enqueue(
     """Reserve the output, write the run and send its messages. May run twice: the second time adds nothing.
 
     If the ledger was lost, shards whose output exists are recorded as done. The output of a published run is checked
-    and repaired; `verify` also checks its content. Raises the errors of the output and, unless `score_again`,
-    ScoredBefore if another run has scored the rows.
+    and repaired; `verify` also checks its content. Raises ScoredBefore if another run has scored the rows, unless
+    `score_again`. Raises OutputTaken if another run has the output, and other UsageErrors if it cannot be used.
     """
     spec = plan.spec
     if not score_again and (told := scored_before(plan, ledger, settings)):
@@ -163,10 +164,11 @@ def check_output(plan: Plan, ledger: Ledger | None) -> None:
 
 
 def _reserved(output: Output, spec: RunSpec, ledger: Ledger, *, public: bool) -> str | None:
-    """Reserve the output. Returns the id of an earlier run that had to be cancelled for it, otherwise None.
+    """Reserve the output. Returns the id of an earlier run that was cancelled to free it, otherwise None.
 
-    Only a run that has scored nothing (say, with a wrong --dtype) is cancelled. It is cancelled before the output is
-    taken, so that its workers store nothing and no finalizer publishes it.
+    Only a run that has scored nothing is cancelled, such as one that was started with a wrong --dtype; otherwise raises
+    OutputTaken. It is cancelled before the output is reserved, so that its workers store nothing and no finalizer
+    publishes it.
     """
     try:
         patient(output.reserve)(spec, public=public)
@@ -191,9 +193,9 @@ def _has_scored_nothing(output_uri: str, run_id: str, ledger: Ledger) -> bool:
 
 
 def _losses(output: Output, recovered: Recovered, spec: RunSpec, *, hashes: bool) -> tuple[Finding, ...]:
-    """Find what is wrong with a published output from which a lost ledger was restored. Empty if its files are whole.
+    """Return the faults of a published output after a lost ledger was restored from its receipts, `recovered`.
 
-    The shards concerned are scored again.
+    Empty if all its files are whole. The shards concerned are scored again.
     """
     if not recovered.partial or output.published() != spec.run_id:
         return ()

@@ -1,7 +1,7 @@
 """Report a dry run: the plan, and its estimated tokens, hours and cost.
 
-Rows and tokens come from a sample, hours from an earlier run or from a GPU's peak. The report says that each figure is
-rough. Needs no torch and downloads no weights.
+Rows and tokens come from a sample, hours from the speed of an earlier run or the peak speed of a GPU. The report says
+that each figure is rough. Needs no torch and downloads no weights.
 """
 
 from collections import Counter
@@ -78,7 +78,7 @@ class DeviceEstimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Looked:
-    """Findings from reading the rows of a sample."""
+    """What was found by reading the rows of a sample."""
 
     sampled_rows: int = 0
     sampled_shards: int = 0
@@ -187,7 +187,7 @@ def estimate_run(
 
 
 def looked_at(spec: RunSpec, sample: Sequence[SampledShard]) -> dict[str, Any]:
-    """Return the fields of Looked for this sample."""
+    """Return the values of the fields of Looked for this sample, by name."""
     return {
         "sampled_rows": sum(len(one.table) for one in sample),
         "sampled_shards": len({(one.shard.uri, one.shard.first_row) for one in sample}),
@@ -230,7 +230,7 @@ def rows_by_size(spec: RunSpec, shards: Sequence[Shard], sample: Sequence[Sample
 
 
 def earlier_speeds(spec: RunSpec, ledger: Ledger) -> tuple[str, dict[str, float]]:
-    """Find the newest run of the same models with done shards. Returns its id and the tokens per second of each device.
+    """Find the newest run of the same models that has done shards. Returns its id, and tokens per second by device.
 
     Both are empty if there is no such run.
     """
@@ -256,7 +256,10 @@ def _speeds(ledger: Ledger, run_id: str) -> dict[str, float]:
 def _devices(
     spec: RunSpec, work: Sequence[Work], ledger: Ledger | None, price: float | None
 ) -> Iterator[DeviceEstimate]:
-    """Estimate the devices of an earlier run from their speed, then every other kind of GPU from its peak."""
+    """Estimate the hours on each device of an earlier run by its speed, then on every other kind of GPU by its peak.
+
+    Leaves out the latter if a model's layers are unknown or a scoring is in float32. `price` is per GPU and hour.
+    """
     run_id, speeds = earlier_speeds(spec, ledger) if ledger else ("", {})
     for device, speed in speeds.items():
         hours = _OF_AN_EARLIER_RUN * (sum(one.tokens for one in work) / speed / _SECONDS)
@@ -272,7 +275,7 @@ def _devices(
 
 
 def priced(device: str, hours: Range, basis: str, price: float | None) -> DeviceEstimate:
-    """Estimate a device, with the cost at the user's price per hour, or else at the list price."""
+    """Make a device's estimate from its hours. The cost is at `price` per hour, or at the list price if that is None."""
     source = "SHARDSIFT_PRICE_PER_GPU_HOUR"
     if price is None:
         price, source = list_price(device), PRICES_FROM

@@ -174,7 +174,7 @@ def _unsplit(source: Input, longest_group: int, rows_per_task: int) -> Iterator[
 
 
 def _parts(file: Shard, rows_per_task: int) -> tuple[list[Shard], int]:
-    """Split a file into parts. Returns the parts (or the file itself) and the rows of its longest row group.
+    """Split a file into parts. Returns them, or the file itself if it is not split, and its longest row group's rows.
 
     Unless the file has a row limit, the last part has no end, so that it includes rows that are added to the file.
     """
@@ -203,7 +203,10 @@ def _parts(file: Shard, rows_per_task: int) -> tuple[list[Shard], int]:
 
 
 def part_starts(row_groups: Sequence[int], rows_per_task: int) -> list[int]:
-    """Return the first row of each part. A part has at most `rows_per_task` rows, or is one row group."""
+    """Return the first row of each part of a file. `row_groups` has the number of rows of each row group.
+
+    A part is one or more whole row groups. It has at most `rows_per_task` rows, unless one row group has more.
+    """
     starts, end = [0], 0
     for rows in row_groups:
         if rows and end > starts[-1] and end + rows - starts[-1] > rows_per_task:
@@ -213,7 +216,7 @@ def part_starts(row_groups: Sequence[int], rows_per_task: int) -> list[int]:
 
 
 def as_scored(files: Iterable[Shard], receipts: Iterable[Receipt], left_out: Iterable[str] = ()) -> dict[str, Shard]:
-    """Turn a finished run's input files into its shards, by name. A file that was split is replaced by its parts.
+    """Turn the input files of a finished run into the run's shards, by name. A split file is replaced by its parts.
 
     `left_out` names shards without a receipt. If such a shard is a part, its rows are unknown, so it gets all rows of
     its file.
@@ -269,7 +272,10 @@ def _rows(shard: Shard, most: int | None = None) -> int:
 
 
 def pinned_uri(uri: str) -> tuple[str, str | None]:
-    """Pin a Hub URI to its revision's current commit. Also returns the commit. Other URIs are unchanged, with None."""
+    """Pin the URI of a Hub repository to its revision's current commit. Also returns the commit.
+
+    Other URIs, including those of buckets, are returned unchanged, with None.
+    """
     if not uri.startswith("hf://"):
         return uri, None
     try:

@@ -14,7 +14,7 @@ _FILES_A_FOLDER = 10_000  # the Hub's limit: https://huggingface.co/docs/hub/sto
 
 
 def check_layout(spec: RunSpec, shards: Sequence[Shard]) -> list[str]:
-    """Raise UsageError for paths that an output cannot have. Returns a line about names that some disks confuse."""
+    """Raise UsageError for paths that an output cannot have. Returns the warning of `twins_line`, if any."""
     _check_tree(shards)
     _check_folders(spec, shards)
     _check_folder_names(spec, shards)
@@ -22,7 +22,10 @@ def check_layout(spec: RunSpec, shards: Sequence[Shard]) -> list[str]:
 
 
 def _check_tree(shards: Iterable[Shard]) -> None:
-    """Raise UsageError if one shard's output file would be a folder of another's: `x.jsonl` beside `x.parquet/`."""
+    """Raise UsageError if one shard's output file would have the path of a folder of another's.
+
+    For example, `x.jsonl` becomes `x.parquet`, but `x.parquet/y.jsonl` needs a folder of this name.
+    """
     by_path = {shard.data_path: shard for shard in shards}
     for path, shard in by_path.items():
         for folder in PurePosixPath(path).parents:
@@ -50,7 +53,11 @@ def _check_folders(spec: RunSpec, shards: Iterable[Shard]) -> None:
 
 
 def _share_of_file(shard: Shard, target_bytes: int | None) -> float:
-    """Estimate the largest share of a data file that a shard can fill, if its output is at most twice its input."""
+    """Estimate how much of a merged data file a shard's output can fill at most, from 0 to 1.
+
+    Assumes that the output has at most twice the bytes of the shard. Returns 1 if files are not merged, or if the
+    shard's size is unknown.
+    """
     if target_bytes is None or shard.size_bytes is None:
         return 1
     return min(1, max(1 / MOST_SHARDS_OF_FILE, 2 * shard.size_bytes / target_bytes))
@@ -68,7 +75,7 @@ def _check_folder_names(spec: RunSpec, shards: Iterable[Shard]) -> None:
 
 
 def twins_line(shards: Iterable[Shard]) -> list[str]:
-    """Return a line about files whose names are equal on disks that ignore case or Unicode forms."""
+    """Return a warning if two shards have the same name on disks that ignore case or Unicode forms. Else empty."""
     shown: dict[str, str] = {}
     for shard in shards:
         first = shown.setdefault(unicodedata.normalize("NFC", shard.name).casefold(), shard.name)

@@ -84,7 +84,7 @@ def share_of(text: str) -> Fraction:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """The ranking of rows by their stored scores."""
+    """How `--keep-top` and `--buckets` rank rows by their stored scores."""
 
     score_columns: Annotated[
         tuple[str, ...],

@@ -74,9 +74,10 @@ def plan_run(options: RunOptions) -> Plan:
 
 
 def as_enqueued(spec: RunSpec, source: Input) -> tuple[RunSpec, tuple[Shard, ...]]:
-    """Return the spec and shards as first enqueued.
+    """Return the spec and shards to enqueue.
 
-    Files whose new content `producer retry` has accepted do not change the run's id.
+    If `producer retry` has accepted changed files for this run, returns the spec that it had before, so that the run
+    keeps its id. The shards then have the row ranges of that time, and `changed` is set for the changed ones.
     """
     with suppress(ShardError):  # reserving the output says what is wrong with it
         for run_id, accepted in open_output(spec.output_uri, spec.run_id).accepted().items():

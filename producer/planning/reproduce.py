@@ -16,7 +16,7 @@ _NOT_AS_GIVEN = {"crawl", "input", "model", "target_file_size", "output", "repla
 
 
 def command_again(options: RunOptions, spec: RunSpec) -> str:
-    """Write the command of a run. A local path is reduced to its last part."""
+    """Write the `producer run` command that reproduces a run. A local path is reduced to its last part."""
     return _joined(
         "producer run",
         *_inputs(spec),
@@ -28,9 +28,10 @@ def command_again(options: RunOptions, spec: RunSpec) -> str:
 
 
 def command_with_other_rows(command: str | None, options: RefilterOptions, spec: RunSpec) -> str | None:
-    """Add the `producer refilter` of another choice of rows to an earlier run's command.
+    """Append a `producer refilter` command with these options to the command of the run that scored the rows.
 
-    None if that run was published without its command.
+    `command` is None if that run was published without its command; then returns None. An earlier `producer refilter` in
+    it is replaced.
     """
     if command is None:
         return None

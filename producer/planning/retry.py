@@ -30,8 +30,8 @@ def retry_run(ledger: Ledger, run_id: str) -> Retried:
     Also resumes a cancelled run. Raises UsageError for an unknown run, and if another run has taken the output of the
     cancelled one.
 
-    A file that is missing or cannot be read keeps its record, and its shard will fail with the reason. If a file has
-    changed, all its parts are queued, including finished ones.
+    If a file is missing or cannot be read, its recorded identity stays, and its shard will fail with the reason. If a
+    file has changed, all its parts are queued, including finished ones.
     """
     spec = ledger.spec(run_id)
     if ledger.state(run_id).cancelled:
@@ -50,7 +50,7 @@ def retry_run(ledger: Ledger, run_id: str) -> Retried:
 
 
 def _of_their_files(failed: Sequence[str], ledger: Ledger, spec: RunSpec) -> Iterable[Shard]:
-    """Return the failed shards and all other parts of their files, because parts must be of one version of the file."""
+    """Return the failed shards and all other parts of their files, because all parts must be of one version."""
     shards = list(ledger.shards(spec.run_id, failed))
     if spec.rows_per_task is None:
         return shards
@@ -59,7 +59,7 @@ def _of_their_files(failed: Sequence[str], ledger: Ledger, spec: RunSpec) -> Ite
 
 
 def _check_none_is_scored(changed: Sequence[str], ledger: Ledger, spec: RunSpec) -> None:
-    """Raise UsageError if a worker is scoring part of a changed file: it may store rows of the old version."""
+    """Raise UsageError if a worker is scoring a part of a changed file, because it may store rows of the old version."""
     running = {shard.name for shard in ledger.running_shards(spec.run_id)} if spec.rows_per_task else ()
     if held := [name for name in changed if name in running]:
         named = first_of(held, _NAMED_SHARDS)

@@ -53,13 +53,13 @@ class SampledShard:
     shard: Shard
     rows: int | None
     table: pa.Table
-    noted: NotedRows = field(default_factory=NotedRows)  # the bad rows of the sample, and fields left out of others
+    noted: NotedRows = field(default_factory=NotedRows)  # bad rows of the sample, and fields left out of its other rows
     numbers: Sequence[int] = ()  # row numbers in the file; empty if the sample has the shard's first rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """The work of one scoring on all rows. `operations` is None for a model whose layers are not known.
+    """The work of one scoring on all rows. `operations` counts floating-point operations; None for unknown layers.
 
     `why_not_counted` is empty if the tokens were counted by the model's tokenizer.
     """
@@ -115,7 +115,7 @@ def work_of(scoring: Scoring, sample: Sequence[SampledShard], rows: int) -> Work
 def tokens_read(lengths: Any, scoring: Scoring, longest: int) -> Any:
     """Return how many tokens the model computes for each text, over all passages and labels.
 
-    `lengths` has shape (texts,). A passage has at most `longest` tokens.
+    `lengths` has the tokens of each text. A passage has at most `longest` tokens.
     """
     passages = _PASSAGES.get(scoring.passages)
     read = np.minimum(lengths, passages * longest) if passages else lengths

@@ -14,7 +14,7 @@ from shardsift.producer.planning.options import RunOptions
 
 @dataclass(frozen=True, kw_only=True)
 class FoundScorings:
-    """The scorings and options of a run. With a single model, its recipe's options are filled in."""
+    """The scorings and options of a run. If there is a single model, the options include those of its recipe."""
 
     scorings: tuple[Scoring, ...]
     options: RunOptions

@@ -19,7 +19,7 @@ def steered(
     max_cost: float | None = None,
     price_per_gpu_hour: float | None = None,
 ) -> Steering:
-    """Return a run's limits with these changes. Writes nothing. 0 removes a limit.
+    """Return a run's limits with these changes. None keeps a limit, 0 removes it. Writes nothing.
 
     Raises UsageError for a cost limit without a price.
     """

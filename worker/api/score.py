@@ -157,8 +157,8 @@ def load_scorer(
     >>> scores = scorer.score(["The mitochondrion is the powerhouse of the cell.", "Buy now!"])
     >>> both = shardsift.load_scorer({"edu": "HuggingFaceFW/fineweb-edu-classifier", "tox": "unitary/toxic-bert"})
 
-    model: a Hub name or a folder, or several to score with in one pass, each by the name that its columns begin with.
-        NAME@REVISION names a branch, tag or commit of a Hub model; default: the current main.
+    model: a Hub name or a folder. To score with several models in one pass, a dict by the name that each model's
+        columns begin with. NAME@REVISION names a branch, tag or commit of a Hub model; default: the current main.
     scorer: the kind of scorer that loads the model. Packages can add their own: see examples/own_scorer.
     dtype: precision of the model. "auto" is 16 bits if the device is fast at it, otherwise float32.
 
@@ -320,7 +320,7 @@ def scorings_of(
 
 @contextmanager
 def _argument_errors() -> Iterator[None]:
-    """Name options in errors as the arguments of `score`. A ShardError becomes a UsageError."""
+    """In errors, name options as arguments of `score` (not as `--max-tokens`). A ShardError becomes a UsageError."""
     try:
         with keyword_errors():
             yield

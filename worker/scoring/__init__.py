@@ -27,13 +27,13 @@ Encoded = TypeVar("Encoded")
 
 
 def always(rows: int) -> bool:
-    """Return a `GoOn` that never stops."""
+    """Return True, so that scoring never stops early: the default `GoOn`."""
     return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedRows:
-    """The token ids of a window: one or more sequences for each text. Rows without tokens are only in `errors`."""
+    """The token ids of a window: one or more sequences for each text. Rows without tokens have only an error."""
 
     rows: int  # including those in `errors`
     sequences: Sequences
@@ -43,7 +43,7 @@ class EncodedRows:
 
 
 def token_count(encoded: object) -> int:
-    """Count the tokens that go through the model, without padding. 0 for a scorer without tokens."""
+    """Count the tokens that go through the model, without padding. 0 for a scorer that uses no tokens."""
     return int(encoded.sequences.batch_lengths.sum()) if isinstance(encoded, EncodedRows) else 0
 
 
@@ -68,7 +68,7 @@ class Scores:
         return known
 
     def with_errors(self, errors: Mapping[int, str] = _NO_ERRORS) -> "Scores":
-        """Add errors, and one for each row whose scores are not finite numbers."""
+        """Return a copy with these errors, and one for each scored row with a score that is not a finite number."""
         odd = np.logical_not(np.isfinite(self.values).all(axis=1))
         odd[self.missing] = False
         not_finite = dict.fromkeys(np.flatnonzero(odd).tolist(), NOT_FINITE)
@@ -78,7 +78,7 @@ class Scores:
         return replace(self, values=values, errors=dict(sorted(reasons.items())))
 
     def filled_from(self, earlier: "Scores") -> "Scores":
-        """Fill missing rows from an earlier scoring of the same rows."""
+        """Return a copy in which missing rows are taken from an earlier scoring of the same rows, if it has them."""
         found = self.missing[earlier.known[self.missing]]
         values = self.values.copy()
         values[found] = earlier.values[found]
@@ -111,7 +111,7 @@ class Scorer(Protocol[Encoded]):
     """Scores the rows of a window in two steps, so that one window is encoded while another is on the device.
 
     Both steps must depend only on their arguments: the same texts must give the same scores in any worker and any
-    order, because otherwise a resumed shard would publish other bytes. They raise MemoryError if memory may be free
+    order, because otherwise a resumed shard would publish different bytes. They raise MemoryError if memory may be free
     later, DeviceFault if the process must be replaced, and ShardError if the shard cannot be scored at all.
     """
 
@@ -131,7 +131,7 @@ class Scorer(Protocol[Encoded]):
 
 @dataclass(frozen=True, kw_only=True)
 class Hypotheses:
-    """The hypotheses of a zero-shot scoring, one for each label. Each is an output of the scorer."""
+    """The hypotheses of a zero-shot scoring, one for each label. The scorer has one output for each."""
 
     texts: tuple[str, ...]
     entailment: int  # the model's output for "the text entails the hypothesis"
@@ -167,7 +167,7 @@ class ModelScorer(Protocol):
         """A key: scorers with equal keys encode alike, so one can score texts that another has encoded."""
 
     def joined_with(self, others: Sequence[Scorer[Any]]) -> Scorer[Any] | None:
-        """Make one scorer with the outputs of all side by side. None if that is not cheaper than separate ones."""
+        """Make one scorer that gives the outputs of this one and `others` side by side. None if that saves no work."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +179,7 @@ class DeviceUse:
 
 
 class ModelShape(Protocol):
-    """The sizes that determine a model's work. Hashable, so that the peak is measured once for each shape."""
+    """The sizes that determine a model's work. Hashable, so that the matmul peak is measured once for each shape."""
 
     def __hash__(self) -> int: ...
 
@@ -193,7 +193,7 @@ class ModelShape(Protocol):
 
 @runtime_checkable
 class MeteredScorer(Protocol):
-    """A scorer that measures its work against the peak of its device."""
+    """A scorer that counts its work, to compare it with the matmul peak of its device (see `peak.py`)."""
 
     config: Any  # the transformers config, if there is one
 
@@ -205,7 +205,7 @@ class MeteredScorer(Protocol):
 
     @property
     def seconds_at_peak(self) -> float | None:
-        """The seconds that all batches would have taken at the peak. None if unknown. Thread-safe."""
+        """The seconds that all batches so far would have taken at the matmul peak. None if unknown. Thread-safe."""
 
     def device_use(self) -> DeviceUse:
         """Thread-safe."""
@@ -231,17 +231,17 @@ class DeviceFault(RuntimeError):
 
 
 class DeviceLost(DeviceFault):
-    """The device failed while a way to run batches was tried. The next process skips it."""
+    """The device failed while a way to run batches was tried. The next process skips this way."""
 
 
 Floats = npt.NDArray[np.float32]
 
 
 def apply(function: str, logits: Floats) -> Floats:
-    """Turn logits into scores, both of shape (rows, outputs). "none" returns the logits unchanged.
+    """Turn logits into scores by `function`: sigmoid, softmax, or none, which returns them unchanged.
 
-    The last bits of `exp` depend on the CPU. It is computed in float64, so that rounding to float32 drops these bits,
-    and stored logits give the same scores on every CPU.
+    Both have shape (rows, outputs). The last bits of `exp` depend on the CPU. It is computed in float64, so that
+    rounding to float32 drops these bits, and stored logits give the same scores on every CPU.
     """
     if function == "none":
         return logits

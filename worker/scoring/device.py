@@ -43,9 +43,9 @@ def choose_device(name: str) -> torch.device:
 
 
 def _check_no_gpu_is_missing() -> None:
-    """Raise ModelError if the machine has a GPU that a CUDA build of torch cannot find, because the machine is faulty.
+    """Raise ModelError if the machine has a GPU, but a torch with CUDA does not find it: something is faulty.
 
-    For a torch built without CUDA, which may be intended, only log a warning.
+    If torch is built without CUDA, which may be intended, only log a warning.
     """
     if not (sign := sign_of_a_gpu()):
         return
@@ -55,7 +55,7 @@ def _check_no_gpu_is_missing() -> None:
 
 
 def sign_of_a_gpu() -> str | None:
-    """Say, for a message, why there should be a GPU. Returns None if nothing suggests one."""
+    """Return why this machine should have a GPU, such as "nvidia-smi lists 2 GPUs". None if nothing suggests one."""
     try:
         gpus = visible_gpus()
     except (OSError, subprocess.TimeoutExpired):
@@ -83,10 +83,10 @@ _ALLOCATE = "import torch; torch.ones(1 << 24, device='cuda').sum().item()"
 
 
 def choose_allocator(notes: GpuNotes) -> None:
-    """Use expandable segments if they work here, unless the user has set torch's allocator.
+    """Let torch's CUDA allocator use expandable segments if they work here. Keeps a setting of the user's.
 
     Without them, batches of many sizes fragment a GPU's memory. On WSL and some virtual GPUs, allocations with them
-    fail. Must be called before the first allocation.
+    fail. Must be called before the first allocation. `notes` remembers the choice for later processes.
     """
     if any(name in os.environ for name in _ALLOCATOR):
         return
@@ -98,9 +98,9 @@ def choose_allocator(notes: GpuNotes) -> None:
 
 
 def _allocates(setting: str) -> bool:
-    """Return whether allocations work with this setting.
+    """Return whether GPU memory can be allocated with this setting of torch's allocator.
 
-    Tries one in another process, because a process cannot change the setting after its first allocation.
+    Tries it in another process, because a process cannot change the setting after its first allocation.
     """
     if setting.endswith("True") and "microsoft" in platform.release().lower():  # WSL, where later allocations may fail
         return False
@@ -109,7 +109,7 @@ def _allocates(setting: str) -> bool:
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Return whether bfloat16 is faster than float32 here: tensor cores, AMX or AVX512-BF16."""
+    """Return whether bfloat16 is faster than float32 on this device: it has tensor cores, AMX or AVX512-BF16."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type == "cpu":
@@ -124,7 +124,7 @@ def has_packed_attention(device: torch.device) -> bool:
 
 
 def device_use(device: torch.device) -> DeviceUse:
-    """Read the use of a GPU. Empty for a CPU, whose figures would be those of the whole machine."""
+    """Read the use of an NVIDIA GPU. Both values are None for other devices: a CPU's would be the whole machine's."""
     if device.type != "cuda":
         return DeviceUse()
     return DeviceUse(
@@ -139,10 +139,10 @@ def _memory_share(device: torch.device) -> float:
 
 
 def answer_of(ask: Callable[[], float]) -> float | None:
-    """Ask the driver. Returns None if that fails.
+    """Call `ask`, which reads a value from the GPU's driver. Returns None if it fails, for whatever reason.
 
     NVML needs the package nvidia-ml-py, which has its own errors, and does not report the use of a MIG slice. After a
-    fault of the device, CUDA fails, too. No error may end the calling thread, because it renews a lease.
+    fault of the device, CUDA fails, too. An error must not end the calling thread, because this thread renews a lease.
     """
     try:
         return ask()
@@ -151,7 +151,7 @@ def answer_of(ask: Callable[[], float]) -> float | None:
 
 
 def default_batch_tokens(device: torch.device) -> int:
-    """Return the default budget. A CPU is fastest if a batch fits in its cache; a GPU needs many rows at once."""
+    """Return the default token budget of a batch. A CPU is fastest if it fits in the cache; a GPU needs many rows."""
     return 2_048 if device.type == "cpu" else 32_768
 
 
@@ -177,7 +177,10 @@ _SAFE_IN_FLOAT16 = ("bert", "distilbert", "roberta", "xlm-roberta", "electra", "
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """Limits of the parity gate, relative to the sample's largest logit, or absolute if that is below 1."""
+    """Limits of the parity gate for a number format.
+
+    `error` and `rounding` are relative to the largest absolute logit of the sample, or absolute if that is below 1.
+    """
 
     error: float  # highest error of a logit
     rank_correlation: float  # lowest rank correlation (Spearman's)
@@ -238,10 +241,10 @@ def candidates(
     ways: Sequence[Way] = ("padded",),
     may_be_plain: bool,
 ) -> list[Candidate]:
-    """List the candidates, best first: each format with each of the `ways` to run batches. float32 only runs padded.
+    """List the candidates, best first: each format with each of the `ways`, but float32 only with "padded".
 
-    With `may_be_plain`, and unless `dtype` is a 16-bit format, the last two are plain float32 and float32 without
-    padding. The parity gate refuses the last one only if a logit is not finite.
+    With `may_be_plain`, two more follow unless `dtype` is a 16-bit format: float32 with "plain" and with "unpadded".
+    The parity gate refuses "unpadded" only if a logit is not finite.
     """
     formats = _formats(dtype, device, model_type, first)
     found = [Candidate(dtype=one, way=way) for one in formats for way in ways if one != "float32" or way == "padded"]
@@ -257,7 +260,7 @@ def convert(model: Any, dtype: str) -> None:
 
 
 def keep_heads_in_float32(model: Any) -> None:
-    """Convert the head to float32. An offloaded part, without weights on a device, stays unchanged."""
+    """Convert the head to float32. A part that is offloaded has no weights on a device, and stays unchanged."""
     for head in _heads(model):
         if not any(weights.is_meta for weights in head.parameters()):
             head.float().register_forward_pre_hook(_inputs_to_float32)
@@ -266,7 +269,7 @@ def keep_heads_in_float32(model: Any) -> None:
 def _heads(model: Any) -> list[torch.nn.Module]:
     """Return the layers that turn a text's state into logits.
 
-    They are cheap, and bfloat16 would round a logit of 3 to a multiple of 1/64.
+    They stay in float32, because they are cheap, and bfloat16 would round a logit of 3 to a multiple of 1/64.
     """
     encoder = model.base_model
     heads = [part for part in model.children() if part is not encoder]

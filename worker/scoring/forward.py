@@ -1,4 +1,4 @@
-"""Run all batches of a window. A batch that is too large for memory is halved; a single row is errored."""
+"""Run all batches of a window. A batch that does not fit in memory is halved. A single row gets an error instead."""
 
 import threading
 from collections import deque
@@ -46,8 +46,8 @@ def launch(
 ) -> Callable[[], Scores]:
     """Give all batches to the device. Returns a function that waits for the results; any thread may call it, once.
 
-    That function returns the logits of the texts, in order. `missing` lists the texts of batches that were not reached,
-    or that are entirely `known`.
+    That function returns the logits of the texts, in order. A batch is skipped if all its texts are `known`. `missing`
+    lists the texts of batches that were skipped or not reached.
 
     The same window must always give the same bytes, so the result does not depend on what was scored before. A budget
     that is lowered for lack of memory applies only to this window, and a batch is computed as a whole or not at all.
@@ -83,7 +83,7 @@ def _run_batches(
     known: Known | None,
     work: DeviceWork | None,
 ) -> tuple[list[tuple[Int64s, torch.Tensor]], dict[int, str]]:
-    """Launch all batches. Returns their logits, perhaps not yet computed, and the reasons for texts without logits."""
+    """Launch all batches. Returns their logits, perhaps not yet computed, and the reason for each text that failed."""
     lengths = tokens.batch_lengths
     pending = deque(plan_batches(lengths, max_batch_tokens=max_batch_tokens))
     done: list[tuple[Int64s, torch.Tensor]] = []
@@ -159,7 +159,7 @@ def _empty_cache() -> None:
 
 @contextmanager
 def room_or(complaint: str) -> Iterator[None]:
-    """Raise NoRoom with this message if memory is short in the block."""
+    """Raise NoRoom with the message `complaint` if the block runs out of memory."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:

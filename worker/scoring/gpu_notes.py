@@ -1,6 +1,6 @@
-"""Remember for later processes what failed on a GPU of this machine. After some faults, a process cannot try again.
+"""Remember for later processes what works and what fails on a GPU of this machine.
 
-Needs no torch.
+Some faults end the process that meets them, so only the next process can avoid them. Needs no torch.
 """
 
 import hashlib
@@ -20,9 +20,9 @@ logger = logging.getLogger(__name__)
 class GpuNotes:
     """Remembers facts, each in a file of `folder`. Without a folder, none is remembered.
 
-    A fact holds for the same `about`, driver and package versions. In `worker_folder`, a child leaves notes for the
-    next child of the same worker. This folder is removed when the worker ends, so a kill of the whole worker leaves no
-    note, and no other worker reads one.
+    A fact holds only for the same `about`, driver and package versions. In `worker_folder`, a child process notes what
+    it is trying, for the next child of the same worker in case it dies. No other worker reads this folder, so if the
+    whole worker is killed, the trial is not blamed.
     """
 
     folder: Path | None = None
@@ -55,7 +55,7 @@ class GpuNotes:
                 deaths.unlink(missing_ok=True)
 
     def fault_of(self, way: str) -> str | None:
-        """Say how a way to run batches ended an earlier process. Returns None if it may be tried."""
+        """Return how this way to run batches ended an earlier process. None if the way may be tried."""
         deaths = self._deaths(way)
         if deaths and deaths.exists() and deaths.stat().st_size >= _MOST_DEATHS:
             self.store(way, f"{_MOST_DEATHS} processes in a row died while they tried it")

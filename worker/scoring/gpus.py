@@ -12,14 +12,14 @@ _CUDA = re.compile(r"CUDA (?:UMD )?Version\s*:\s*(\d+)\.(\d+)")
 
 
 def nvidia_smi(*arguments: str) -> subprocess.CompletedProcess[str] | None:
-    """Run nvidia-smi. Returns None if this machine has none."""
+    """Run nvidia-smi. Returns None if it is not installed."""
     if shutil.which("nvidia-smi") is None:
         return None
     return subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, check=False, timeout=_SECONDS)
 
 
 def visible_gpus() -> list[str]:
-    """List the GPUs, or their slices (MIG), that this process may use. CUDA_VISIBLE_DEVICES may limit them."""
+    """List the GPUs or MIG slices that this process may use, by index or UUID. CUDA_VISIBLE_DEVICES may limit them."""
     visible = os.environ.get(VISIBLE)
     if visible is not None:
         return [gpu.strip() for gpu in visible.split(",") if gpu.strip() not in ("", "-1", "NoDevFiles")]

@@ -70,14 +70,14 @@ def load_classifier(
 ) -> SequenceClassifier:
     """Load a Hub model or folder onto a device: `auto`, or torch's name of one. Never runs code from the Hub.
 
-    The plain model also scores `parity_rows` sample texts; 0 disables the parity gate and graphs. Raises ModelError for
-    anything but a sequence classifier and for a missing device, and ParityError if the chosen format or backend does
-    not give the model's own scores.
-    With the format "auto", `first` is tried first if the device is fast at it. The last that are tried are float32 as
-    transformers runs it, and float32 without padding, which is refused only if a logit is not finite.
+    Tries candidates (a number format and a way to run batches), best first, until one passes the parity gate. For the
+    gate, the plain model also scores `parity_rows` sample texts; 0 disables the gate and graphs. Raises ModelError for
+    anything but a sequence classifier and for a missing device. Raises ParityError if no candidate passes.
+    With the `dtype` "auto", the format `first` is tried first if the device is fast at it. The last candidates are
+    float32 as transformers runs it, and float32 without padding, which is refused only if a logit is not finite.
     With `sharding` for several devices, the model is divided over them, and `backend` and `compile` are ignored.
     `load`, if given, returns the model. It is called once for each candidate that is tried.
-    Raises DeviceLost if a GPU failed in the trial. With `notes`, the next process skips what made it fail.
+    Raises DeviceLost if a GPU failed during a trial. With `notes`, the next process skips what made it fail.
     """
     if threads:
         torch.set_num_threads(min(threads, os.cpu_count() or 1))
@@ -184,7 +184,10 @@ def _check_faster(one: SequenceClassifier, other: SequenceClassifier) -> None:
 
 
 def with_tokenizer_processes(scorer: SequenceClassifier, read: Callable[[], Any]) -> SequenceClassifier:
-    """Let several processes tokenize if a trial shows that one thread is too slow for the device."""
+    """Return a scorer that tokenizes in several processes if a trial shows that one thread is too slow for the device.
+
+    Otherwise, or if the processes fail, returns `scorer` itself. Each process calls `read` to read its tokenizer.
+    """
     if not scorer.tokenizer.can_use_processes:
         return scorer
     texts = pa.array(sample_texts(_TIMED_ROWS), pa.large_string())

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 def float32_logits(saved: SavedModel, texts: list[str], device: torch.device | None = None) -> Logits:
-    """Compute the logits of a plain float32 model. If it is on several devices, `device` is for its inputs.
+    """Compute the logits of a plain float32 model. If it is on several devices, `device` takes its inputs.
 
     Raises ModelError if a logit is not finite, and NoRoom if memory is short.
     """
@@ -118,10 +118,10 @@ def first_faithful(
 ) -> SequenceClassifier:
     """Load the first candidate that passes the gate. Logs why the candidates before it are refused.
 
-    Their formats are in the scorer's `refused_dtypes`. Graphed and packed candidates that fail to compile or run are
-    skipped. Raises DeviceLost if one of them makes the GPU fail. With `notes`, the next process skips this way to run
-    batches, and lists it in `faulty_ways`. If no candidate passes, raises ParityError, which says how to let the plain
-    model be tried as well.
+    The refused formats are in the scorer's `refused_dtypes`. Graphed and packed candidates that fail to compile or run
+    are skipped. Raises DeviceLost if one of them makes the GPU fail. With `notes`, the next process skips this way to
+    run batches, and lists it in `faulty_ways`. If no candidate passes, raises ParityError, whose message says how to
+    let the plain model be tried as well.
     """
     refused: list[str] = []
     faulty: list[str] = []

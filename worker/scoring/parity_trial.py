@@ -34,7 +34,9 @@ class ParityTrial:
         return max(1.0, float(np.abs(self.reference).max(initial=0)))
 
     def rank_correlation(self, rounding: float = 0.0) -> float:
-        """Compute Spearman's rank correlation of the rows' highest logits; 1 if all rows have the same reference.
+        """Compute Spearman's rank correlation of the two models, by each row's highest logit.
+
+        Returns 1 if the plain model's highest logit is the same in all rows.
 
         Rows whose logits differ by less than the format's precision may change ranks. So d = `rounding` × `scale` is
         subtracted from each error: with the reference r and the fast logits f, the ranks of r are compared with those

@@ -60,7 +60,7 @@ def measured_work(shape: ModelShape | None, dtype: str, device: torch.device) ->
 def matmul_peak(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> float:
     """Measure the operations per second of the matrix products of one layer. Cached per process.
 
-    Takes seconds on a GPU, because its clock falls under load.
+    Takes seconds on a GPU: its clock falls under load, so each product is repeated for a while.
     """
     tokens = _TOKENS_GPU if device.type == "cuda" else _TOKENS_CPU
     operations = sum(2 * tokens * rows * columns * count for rows, columns, count in shape.matrices)

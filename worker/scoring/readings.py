@@ -81,10 +81,11 @@ POOLS: dict[str, Combine] = {"max": _max, "mean": _mean}
 
 
 def _logit_of_each(hypotheses: Hypotheses, pool: Combine) -> Combine:
-    """Make a function that computes each label's logit from the outputs of its pairs, pooled over a text's passages.
+    """Make a function that computes each text's logit for each label.
 
-    The softmax over entailment and contradiction is the sigmoid of their difference, so with `multi_label` that
-    difference is the logit.
+    Its input is the model's outputs for each pair of passage and hypothesis. `pool` combines a text's passages. The
+    softmax over entailment and contradiction is the sigmoid of their difference, so with `multi_label` that difference
+    is the logit.
     """
     labels = len(hypotheses.texts)
     contradiction = -1 if hypotheses.entailment == 0 else 0  # as in the pipeline

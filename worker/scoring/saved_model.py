@@ -42,7 +42,7 @@ class SavedModel:
 
 
 def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
-    """Load a classifier onto the CPU in its own number format. `placing` has other arguments for `from_pretrained`.
+    """Load a classifier, by default onto the CPU and as saved. `placing` has more arguments for `from_pretrained`.
 
     Never runs code from the Hub. Raises ModelError for anything but a sequence classifier with head and tokenizer.
     """
@@ -121,9 +121,10 @@ def check_tokenizer(name: str, tokenizer: Any) -> None:
 
 
 def agree_on_padding(model: Any, tokenizer: Any, *, otherwise: int | None = None) -> None:
-    """Give the tokenizer a padding token that the model knows, and a model without one that token, or `otherwise`.
+    """Set a padding token where tokenizer or model has none that is in the model's vocabulary.
 
-    GPT-2's and Llama's tokenizers have none, or one that the model does not know. Training needs the same for both.
+    The tokenizer gets its end-of-sequence token, as for GPT-2 and Llama. The model gets `otherwise`, an id. If that is
+    None, it gets the tokenizer's padding token, because training needs the same one in both.
     """
     config = model.config.get_text_config()  # from which transformers reads it
     vocabulary, pad_id = getattr(config, "vocab_size", None) or _UNLIMITED, config.pad_token_id
@@ -134,7 +135,7 @@ def agree_on_padding(model: Any, tokenizer: Any, *, otherwise: int | None = None
 
 
 def tokens_taken(tokenizer: Any, model: Any) -> int:
-    """Return the longest input that tokenizer and positions allow. Raises ModelError if there is no room for a text."""
+    """Return the most tokens that tokenizer and model allow. Raises ModelError if special tokens alone fill them."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 0
     allowed = positions - positions_before_the_first(model) if positions > 0 else _UNLIMITED
     own = tokenizer.model_max_length  # any value from tokenizer_config.json

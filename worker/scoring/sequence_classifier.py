@@ -116,7 +116,7 @@ class SequenceClassifier:
         )
 
     def score_encoded(self, encoded: EncodedRows, go_on: GoOn = always, earlier: Scores | None = None) -> Scores:
-        """Score encoded rows. Skips a batch if an `earlier`, interrupted scoring of the same rows has all of its rows.
+        """Score encoded rows. Skips a batch if all of its rows are known from `earlier`, an interrupted call.
 
         A text is errored if one of its sequences cannot be scored, and missing if one was not reached.
         """
@@ -182,7 +182,7 @@ class SequenceClassifier:
         return self.tokenizer.identity
 
     def joined_with(self, others: Sequence[Scorer[Any]]) -> "SequenceClassifier | None":
-        """Join classifiers into one. None if encoders or tokenizers differ. Cached, because comparing takes seconds."""
+        """Join this classifier with others. None if encoders or tokenizers differ. Cached: comparing takes seconds."""
         classifiers = (self, *(other for other in others if isinstance(other, SequenceClassifier)))
         if len(classifiers) < 1 + len(others):
             return None

@@ -32,7 +32,7 @@ class Announcer:
     def see(self, device: str | None, held: tuple[str, str] | None, *, is_stopping: bool) -> None:
         """Note the current state.
 
-        `device` is None until a child has loaded its model. `held` has the run and the shard that it works on, if any.
+        `device` is None until a child has loaded its model. `held` has the run and the shard in work, if any.
         """
         activity: Activity = "stopping" if is_stopping else "loading" if not device else "busy" if held else "ready"
         run_id, shard = held or (None, None)

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class Attempt:
-    """An attempt at the shard of a message. `worker` owns the claim."""
+    """An attempt at the shard that `message` names. `worker` is the owner of the claim."""
 
     claim: Claim  # set when the ledger has given the shard
     may_begin_next: threading.Event
@@ -40,7 +40,7 @@ class Attempt:
         self._is_claimed = False
 
     def run(self, may_begin_next: threading.Event) -> str:
-        """Claim the shard and score it. Sets the event when the next one may begin.
+        """Claim the shard and score it. Sets the event when the next shard may begin.
 
         Returns a sentence for Flower to show. An error is recorded, then raised.
         """
@@ -112,7 +112,8 @@ class Attempt:
     def _begin_next(self) -> None:
         """Allow the next shard to begin beside this one.
 
-        A retry runs alone: if another shard killed the process, the retry would be blamed and might become failed.
+        A retry runs alone. Otherwise, if the other shard killed the process, the crash would also count against the
+        retried shard, which might then fail.
         """
         if self.may_begin_next.is_set() or self.claim.attempt > 1:
             return
@@ -139,7 +140,10 @@ class Attempt:
         return line
 
     def _record_failure(self, error: BaseException) -> None:
-        """Record an error: the shard fails, or is retried later or elsewhere, or the attempt counts as a crash."""
+        """Record an error in the ledger.
+
+        Its type decides: the shard fails, is retried later or on another machine, or the attempt counts as a crash.
+        """
         claim, trace = self.claim, traceback.format_exc()
         ours, what, fields = _classified(error), claim.what_in_full, claim.log_fields
         with redis_may_be_away():

@@ -38,10 +38,10 @@ logger = logging.getLogger(__name__)
 
 
 class ScoringChild:
-    """Holds the settings, the ledger and the scorers for tasks, and stops the process.
+    """The state that a child's tasks share: settings, ledger, scorers and shards in hand. Also stops the process.
 
-    `scorers` maps each model's queue to its scorer. `followed` is the number format of an open run, if it was
-    tried first when the models were loaded.
+    `scorers` maps each model's queue to its scorer. `followed` is the number format that was tried first when the
+    models were loaded, because an open run is scored in it. None if there was no such run.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class ScoringChild:
     def on_other_format(self, run_id: str) -> None:
         """Handle a shard that was refused, because its run is scored in another number format than this worker's.
 
-        The format of the oldest run that needs workers decides. If this process has it, only pause. Otherwise, start a
-        new process that tries it first. If this process has already done so, end the worker: its supervisor then leaves
-        the queue to other machines.
+        The format of the oldest run that needs workers decides. If this process scores in that format, or there is no
+        such run, only pause. If this process already tried that format first when it loaded its models, end the worker:
+        its supervisor then leaves the queue to other machines. Otherwise, exit, so that a new process tries it first.
         """
         wanted = format_to_follow(self.ledger, worker_queue(self.scorers))
         if wanted in (None, self.number_format):  # other runs need this worker's format
@@ -102,7 +102,7 @@ class ScoringChild:
     def on_stop_signal(self) -> None:
         """Handle the parent's signals: the first stops the worker at the next batch, the second exits immediately.
 
-        SIGTERM, which may reach the whole process group, also stops it at the next batch, but is not counted.
+        SIGTERM may reach the whole process group. It also stops the worker at the next batch, but is not counted.
         """
         if self._parent_spoke:
             threading.Thread(target=self.end_now, name="end now").start()
@@ -126,7 +126,7 @@ class ScoringChild:
 
 
 def start_child() -> ScoringChild:
-    """Load the model. If that fails, stop the whole worker with the reason, before it takes a shard."""
+    """Load the models. If that fails, end the whole worker and report why; if the GPU failed, only this process."""
     end_with_parent(int(os.environ[ipc.PARENT]), signal.SIGKILL)
     quieten_celery()
     signal.signal(ipc.STOP_SIGNAL, lambda _signal, _frame: os._exit(ExitCode.DONE))  # no shard is claimed yet
@@ -157,7 +157,10 @@ def _loaded_child(settings: Settings) -> ScoringChild:
 
 
 def load_handed_down(settings: Settings) -> dict[str, Scorer[Any]]:
-    """Load the models that the parent handed down, by queue. Raises NoRoom if one does not fit beside the others."""
+    """Load the models that the parent passed to this process. Returns their scorers by queue.
+
+    Raises NoRoom if one does not fit beside the others.
+    """
     quieten_imports()
     models = ipc.handed_down()
     scorers: dict[str, Scorer[Any]] = {}
@@ -184,7 +187,7 @@ def loaded_line(model: Model, info: ScorerInfo) -> str:
 
 
 def _log_shared_encoders(names: Mapping[str, str], scorers: Mapping[str, Scorer[Any]]) -> None:
-    """Log which models share an encoder. The comparison is cached, so that the first shard need not wait for it."""
+    """Log which models share an encoder. Caches the comparison of weights, so that the first shard need not wait."""
     queues = list(scorers)
     for numbers in sharing_scorers(list(scorers.values())):
         shown = " and ".join(names[queues[number]] for number in numbers)

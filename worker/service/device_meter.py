@@ -10,7 +10,8 @@ from shardsift.worker.scoring import DeviceUse, MeteredScorer, Scorer
 class DeviceMeter:
     """Measures the share of the matmul peak from `start` to `stop`, and the use of the device and its memory.
 
-    `scorers` belong to one attempt, and all run on the device called `name`. `backend` names how they run batches.
+    The matmul peak is the measured speed at which the device multiplies matrices of the model's shapes. `scorers`
+    belong to one attempt, and all run on the device called `name`. `backend` names how they run batches.
     """
 
     def __init__(self, name: str, scorers: Sequence[Scorer[Any]], *, backend: str = "") -> None:
@@ -32,9 +33,9 @@ class DeviceMeter:
         self._at_end = self._seconds_at_peak()
 
     def peak_share(self, device_seconds: float) -> float | None:
-        """Return the share of the matmul peak that was reached in `device_seconds`. None if unknown.
+        """Return the speed of the work in `device_seconds`, as a share of the matmul peak. None if unknown.
 
-        Capped at 1, because a higher share means that other work slowed down the measurement of the peak.
+        Capped at 1: if other work slowed down the measurement of the peak, the share would be higher.
         """
         before, now = self._before, self._seconds_at_peak() if self._at_end is None else self._at_end
         if before is None or now is None or now == before or device_seconds <= 0:
@@ -51,5 +52,5 @@ class DeviceMeter:
 
 
 def metered(scorer: Scorer[Any]) -> Scorer[Any]:
-    """Return a scorer that counts its work from now on, if the operations of its model are known."""
+    """Return the scorer with a counter of its matrix products, if they can be counted."""
     return scorer.metered(shape_of(scorer.config)) if isinstance(scorer, MeteredScorer) else scorer

@@ -1,4 +1,4 @@
-"""The shards that a child has in hand: one that is scored and, at the same time, one that is stored or nearly scored.
+"""Work on up to two shards at a time in a child: while one is scored, the previous one is finished and stored.
 
 Knows neither Redis nor Celery.
 """
@@ -20,7 +20,7 @@ class ShardWork(Protocol):
     """The work on one shard."""
 
     def run(self, may_begin_next: threading.Event) -> str:
-        """Do the work. Sets the event when all of it is, or soon will be, on the device. Returns a line for Flower."""
+        """Do the work. Sets the event when the next shard may begin. Returns a line for Flower to show."""
 
     def give_back(self) -> None:
         """Give the shard back while another thread is in `run`."""
@@ -29,7 +29,7 @@ class ShardWork(Protocol):
 class InHand:
     """Works on shards in threads, at most two at a time.
 
-    The next shard begins when all of the previous one is, or soon will be, on the device.
+    The next shard may begin when all windows of the previous one are on the device, or will be within seconds.
     """
 
     def __init__(self) -> None:
@@ -43,9 +43,10 @@ class InHand:
         return (run_id, shard) in self._held
 
     def begin(self, run_id: str, shard: str, work: ShardWork) -> str:
-        """Work on a shard in a thread. Returns when the previous shard is done and the next one may begin.
+        """Work on a shard in a thread. Returns a sentence for Flower.
 
-        Returns a sentence for Flower. Raises the work's error if it has failed by then.
+        Returns when this shard is done, or when the previous one is done and the next one may begin beside this one.
+        Raises the work's error if it has failed by then.
         """
         may_begin_next, is_done = threading.Event(), threading.Event()
         working = self._threads.submit(self._reported, run_id, shard, may_begin_next, work)
@@ -79,7 +80,7 @@ class InHand:
         return len(self._held) == 1
 
     def _reported(self, run_id: str, shard: str, may_begin_next: threading.Event, work: ShardWork) -> str:
-        """Do the work, and report it to the parent, which queues the shards of a child that dies."""
+        """Do the work. Tells the parent which shards are in hand, so that it can queue them if this process dies."""
         with self._changing:
             self._held[run_id, shard] = work
             ipc.leave_held(list(self._held))

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Lease(Progress):
-    """A context manager that keeps a claim. The scorer calls `on_batch` after every batch."""
+    """A context manager that renews the lease of a claim in a thread. The scorer calls `on_batch` after every batch."""
 
     def __init__(
         self,
@@ -42,7 +42,10 @@ class Lease(Progress):
         watchdog: Watchdog,
         pace: WindowPace | None = None,
     ) -> None:
-        """Prepare a lease. `stopping` stops the work. `begin_next` starts the next shard, and may be called twice."""
+        """Prepare a lease. The work stops if `stopping` is set.
+
+        `begin_next` lets the next shard begin. It may be called twice.
+        """
         super().__init__(pace)
         self._ledger, self._claim = ledger, claim
         self._charted = list(claim.spec.charted)

@@ -41,7 +41,10 @@ logger = logging.getLogger(__name__)
 
 
 class Parent:
-    """The tasks of a worker's main process besides Celery's. Create it in the main thread, before any child."""
+    """The duties of a worker's main process besides running Celery, such as watching its children and ending in time.
+
+    Create it in the main thread, before any child.
+    """
 
     def __init__(
         self, app: Celery, settings: Settings, ledger: Ledger, models: tuple[Model, ...], *, hostname: str
@@ -128,7 +131,10 @@ class Parent:
             ).start()
 
     def _on_notice(self, seconds_left: float) -> None:
-        """Stop Celery and the child without SIGTERM, so that the SIGTERM that follows a notice ends the process."""
+        """Stop Celery and the child after a spot notice.
+
+        Sends no SIGTERM: the first SIGTERM is then the one that the cloud sends later, and it ends the process.
+        """
         self._is_reclaimed = True
         late = _CHILD_LATE_SECONDS + _PARENT_LATE_SECONDS
         self._stop_seconds = max(0.0, min(self._stop_seconds, seconds_left - late))
@@ -136,7 +142,9 @@ class Parent:
         self._stop_child()
 
     def on_shutting_down(self, **_: Any) -> None:
-        """Stop the child, or exit immediately if no child has loaded its model yet, or stopping is over.
+        """Stop the child. Exit immediately if no child has loaded its model yet, or if the time for stopping is over.
+
+        Also exits immediately if the worker has ended and only waits for its spot machine to end.
 
         Runs in Celery's handler of SIGTERM and SIGINT, so it may interrupt any line after the start.
         """
@@ -205,7 +213,7 @@ class Parent:
         return code
 
     def _idle(self) -> NoReturn:
-        """Wait without exiting, because a supervisor would restart the worker, and the worker would claim a shard."""
+        """Wait for SIGTERM. If the worker exited, a supervisor would restart it, and it would claim another shard."""
         logger.warning("This worker takes no more shards, and waits for the machine to end")
         self._is_idling = True
         while not self._was_told_to_leave:

@@ -51,7 +51,7 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
     parent: Parent
 
     def on_before_init(self, **options: Any) -> None:
-        """Pin the models for the children, and consume only their queue.
+        """Resolve the models, so that all children load the same revisions, and consume only their queue.
 
         Does not use the signal `celeryd_init`, because Celery swallows the errors of its receivers.
         """
@@ -88,7 +88,7 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
         self.parent.watch_for_spot_notice()
 
     def _process_task(self, req: Any) -> None:
-        """Pass a request to the child. If odd fields prevent that, free the pool's slot, which Celery would not do."""
+        """Pass a request to the child. If its fields cause an error, free the pool's slot: Celery would not."""
         req.time_limits = (None, None)  # ours have none, and odd ones would end Celery's loop later
         try:
             super()._process_task(req)
@@ -110,7 +110,7 @@ class _Commands(dict[str, Callable[..., Any]]):
 
 
 class ScorerConsumer(Consumer):  # type: ignore[misc]
-    """Pauses if Redis refuses to read the queue: permission is missing, or its key has another type.
+    """Pauses if Redis refuses to read the queue, because a permission is missing or the queue's key has another type.
 
     Celery takes the refusal for a lost connection, and would reconnect at once.
     """

@@ -103,10 +103,10 @@ def _let_multiprocessing_start_ranks() -> None:
 
 
 def _end_without_rank(reason: str) -> NoReturn:
-    """Exit, because a divided model cannot run without one of its ranks.
+    """Exit, because a model on several GPUs cannot run without one of its ranks (processes).
 
-    The parent queues the shard again, and Celery starts a new child. Runs in another thread, because with NCCL the
-    computing thread waits for the lost rank.
+    The parent queues the shard again, and Celery starts a new child. It is called in another
+    thread than the computing one, which with NCCL waits for the lost rank.
     """
     logger.error("%s A new process replaces this one and its ranks.", reason)
     os._exit(ExitCode.DEVICE_FAULT)

@@ -20,9 +20,10 @@ logger = logging.getLogger(__name__)
 def watch_for_notice(
     cloud: str, *, address: str | None, on_notice: Callable[[float], None], poll_seconds: float = 2.0
 ) -> None:
-    """Poll until the first notice, and call `on_notice` with the seconds left. Polling continues if the service fails.
+    """Poll until the cloud announces the end of this machine, then call `on_notice` once with the seconds left.
 
-    `cloud` is `aws`, `azure` or `gcp`; the default address is the cloud's own.
+    `cloud` is `aws`, `azure` or `gcp`. If `address` is None, asks the cloud's own metadata service. Polling continues
+    if the service fails.
     """
     # No proxy and no redirect, because only the service itself can answer. It may close idle connections between polls.
     no_idle = httpx2.Limits(max_keepalive_connections=0)
@@ -52,7 +53,9 @@ def _ask(client: httpx2.Client, method: str, path: str, headers: Mapping[str, st
 
 
 def _aws(ask: Ask) -> float | None:
-    """Read EC2's interruption notice, which is absent (404) until about two minutes before the machine stops.
+    """Return the seconds until EC2 reclaims the machine. None if there is no interruption notice.
+
+    The notice is absent (404) until about two minutes before the machine stops.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
     IMDSv2 needs a token, which arrives in a container only if the instance's hop limit is 2.
@@ -65,7 +68,9 @@ def _aws(ask: Ask) -> float | None:
 
 
 def _azure(ask: Ask) -> float | None:
-    """Read the scheduled events: Preempt for a spot machine, Terminate for one of a scale set. Acknowledges none.
+    """Return the seconds until a scheduled event ends this machine. None if there is no such event.
+
+    The event is Preempt for a spot machine, and Terminate for one of a scale set. This acknowledges none.
 
     https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events: a machine sees the events of its whole
     scale set, so `Resources` must name it. NotBefore is empty after the event has started. The first request turns the
@@ -83,7 +88,9 @@ def _azure(ask: Ask) -> float | None:
 
 
 def _gcp(ask: Ask) -> float | None:
-    """Read Compute Engine's `preempted`, which changes from FALSE to TRUE at most 30 s before the machine stops.
+    """Return 30 seconds if Compute Engine has announced the machine's end, otherwise None.
+
+    Its `preempted` changes from FALSE to TRUE at most 30 s before the machine stops.
 
     https://cloud.google.com/compute/docs/instances/create-use-spot
     """
@@ -94,7 +101,7 @@ def _gcp(ask: Ask) -> float | None:
 
 
 def _seconds_until(when: str | None, parsed: Callable[[str], datetime], *, promised: float) -> float:
-    """Return the seconds until a time or, if it cannot be parsed, the seconds that the cloud promises."""
+    """Return the seconds until `when`. If it cannot be parsed, return `promised`, which the cloud promises."""
     try:
         return max(0.0, (parsed(when or "") - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError):  # TypeError: the time has no time zone

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class Checkpoint:
-    """The windows that earlier attempts at a shard scored, and a function that stores those of this attempt.
+    """The windows that earlier attempts at a shard scored, and a function that stores the windows of this attempt.
 
     `found` maps the first row of a window to its encoded scores. `store(first_row, content)` must not raise.
     """
@@ -29,7 +29,7 @@ class Checkpoint:
     def scores_of(self, first_row: int, rows: int, digests: Sequence[str]) -> Sequence[Scores | None]:
         """Return the stored scores of a window, one entry per scoring. Some rows may be missing.
 
-        An entry is None if no scores are stored, or only those of texts with other digests.
+        An entry is None if no scores are stored, or if the stored ones are of other texts.
         """
         content = self._found.get(first_row)
         return [None] * len(digests) if content is None else from_bytes(content, rows, digests)

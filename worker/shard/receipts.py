@@ -74,7 +74,10 @@ def make_receipt(
 def scoring_receipts(
     spec: RunSpec, scorers: Sequence[Scorer[Any]], counts: RowCounts, stored: Receipt | None = None
 ) -> tuple[ScoringReceipt, ...]:
-    """Make a receipt for each scoring. `stored` is the earlier run's receipt of this shard, if its scores were read."""
+    """Make the receipt of each scoring of a shard.
+
+    `stored` is the receipt of the earlier run whose stored scores were read. None if this run scored the shard.
+    """
     how: Sequence[ScorerInfo | ScoringReceipt] = stored.scorings if stored else [scorer.info for scorer in scorers]
     return tuple(
         ScoringReceipt(

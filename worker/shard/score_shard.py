@@ -119,7 +119,7 @@ def _write_windows(
 
 @contextmanager
 def _usage_errors_of(shard: Shard) -> Iterator[None]:
-    """Raise usage errors as errors of this shard, because the spec was only checked with the run's first shard."""
+    """Turn a UsageError into a ShardError. The spec was checked with the first shard only, and may not fit this one."""
     try:
         yield
     except UsageError as error:

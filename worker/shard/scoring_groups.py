@@ -37,7 +37,7 @@ def load_scorers(models: Sequence[Model], settings: Settings) -> Iterator[Scorer
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringGroup:
-    """Scorings of the same texts, whose outputs one scorer returns side by side."""
+    """Scorings of the same texts that one scorer computes together. It returns their outputs side by side."""
 
     numbers: tuple[int, ...]  # in the run's scorings
     scorings: tuple[Scoring, ...]
@@ -70,23 +70,27 @@ class ScoringGroup:
 def scoring_groups(scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]) -> list[ScoringGroup]:
     """Group a run's scorings by shared work. `scorers` has one scorer for each scoring.
 
-    Raises ShardError if a scorer does not support its scoring's way to read texts.
+    Raises ShardError if a scorer does not support the reading of its scoring.
     """
     groups = _gathered(len(scorings), lambda numbers: _joint_scorer(numbers, scorings, scorers))
     return [_group(numbers, scorings, scorers) for numbers in groups]
 
 
 def sharing_scorers(scorers: Sequence[Scorer[Any]]) -> list[list[int]]:
-    """Find groups of scorers, by number, that share work on the same texts. Leaves out scorers that share nothing.
+    """Find scorers that share work on the same texts. Returns their indices by group.
 
-    Compares weights, which takes seconds. Scorers cache the result for `scoring_groups`.
+    Leaves out scorers that share nothing. Compares weights, which takes seconds. Scorers
+    cache the result for `scoring_groups`.
     """
     groups = _gathered(len(scorers), lambda numbers: _joined([scorers[number] for number in numbers]))
     return [numbers for numbers in groups if len(numbers) > 1]
 
 
 def _gathered(count: int, joint: Callable[[list[int]], Scorer[Any] | None]) -> list[list[int]]:
-    """Group scorers, by number. Each is added to the first group that can run as one joint scorer with it."""
+    """Group the indices of `count` scorers. Each index is added to the first group that it can join.
+
+    `joint` makes one scorer of several, by their indices. It returns None if they cannot be joined.
+    """
     groups: list[list[int]] = []
     for number in range(count):
         for group in groups:
@@ -118,7 +122,10 @@ def _group(numbers: Sequence[int], scorings: Sequence[Scoring], scorers: Sequenc
 def _joint_scorer(
     numbers: Sequence[int], scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]
 ) -> Scorer[Any] | None:
-    """Make one scorer for these scorings. None for a single one, for different texts, or if scorers cannot join."""
+    """Make one scorer that computes these scorings together.
+
+    None for a single scoring, for different texts or readings, for zero-shot scoring, and if the scorers cannot join.
+    """
     readings = {(texts_key(scorings[number]), reading_of(scorings[number])) for number in numbers}
     has_labels_of_the_run = any(scorings[number].zero_shot for number in numbers)
     if len(readings) > 1 or has_labels_of_the_run:

@@ -1,6 +1,6 @@
 """Read the scores that an earlier run stored for the same rows, in the place of a checkpoint.
 
-A run that uses it has another filter than the earlier one, and publishes the same as a fresh run with this filter.
+A run with such scores has another filter than the earlier run. It publishes the same as if it had scored the rows.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,10 @@ from shardsift.worker.shard.writer import errors_of_each
 
 
 class StoredScores:
-    """The stored scores of a run, which stand for its scorers. Read shards and windows in order: one file is open."""
+    """The stored scores of an earlier run, used in the place of scorers.
+
+    Read shards and windows in order, because only one file is open at a time.
+    """
 
     info = ScorerInfo(device="none", backend="stored scores")
 
@@ -40,7 +43,7 @@ class StoredScores:
     def scores_of(self, shard: Shard, first_row: int, rows: int, digests: Sequence[str]) -> tuple[Scores, ...]:
         """Read the scores of a window, one entry per scoring.
 
-        Raises ShardError for texts that were not scored, or a damaged file.
+        Raises ShardError if the earlier run did not score these texts, or if its file is damaged.
         """
         found = self._of_shard(shard).scores_of(first_row, digests)
         if found is None:
@@ -77,16 +80,16 @@ class StoredScores:
 
 
 def load_stored_scores(model: Model, settings: Settings | None) -> StoredScores:
-    """Open the stored scores of the run that the model names.
+    """Open the stored scores of a published run. The name of `model` is the URI of the run's output.
 
-    Raises UsageError if this run is no longer published there.
+    Raises UsageError if the run is no longer published there.
     """
     published = published_run(model.name, model.revision)
     return StoredScores(published, scratch_dir=settings.scratch_dir if settings else None)
 
 
 class ShardScores:
-    """The scores of a shard in its scores file, by window.
+    """The scores of one shard, read from its scores file window by window.
 
     Like a checkpoint, the file has the raw logits and a digest of the texts. Read windows in order: only one row group
     is in memory at a time.

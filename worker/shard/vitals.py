@@ -24,7 +24,7 @@ class Vitals:
         self._phase = phase
 
     def waited(self, phase: Phase, most_seconds: float, *, rest: Phase) -> None:
-        """End a wait. At most `most_seconds` of it count for `phase`, the rest for the phase `rest`."""
+        """Count the time until now as a wait: at most `most_seconds` for `phase`, and the remainder for `rest`."""
         waited = self._elapsed()
         of_phase = min(waited, most_seconds)
         self._spent[phase] += of_phase
@@ -71,7 +71,7 @@ class Progress:
         """Note that a window is given to the device."""
 
     def on_read(self) -> None:
-        """Note that all windows are read, and computing them takes only seconds, so that the next shard may begin."""
+        """Note that all windows are read and will be computed within seconds, so that the next shard may begin."""
 
     def on_launched(self) -> None:
         """Note that all windows are given to the device, so that the next shard may begin while this one is stored."""

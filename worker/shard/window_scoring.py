@@ -39,7 +39,8 @@ class PreparedWindow:
 class WindowScoring:
     """Scores the windows of one shard. `scorers` has one scorer for each scoring of the run, in the same order.
 
-    `is_of_device` says whether the next shard's first window may be launched before this shard's last one is scored.
+    `is_of_device` says whether models on the device compute all scores. Then the next shard may begin before this
+    shard's last window is scored.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class WindowScoring:
             self.is_of_device = all(isinstance(group.scorer, ModelScorer) for group in self._groups)
 
     def prepared(self, windows: Iterable[Window]) -> Iterator[PreparedWindow]:
-        """Read the scores of windows that were scored earlier, and encode the other windows."""
+        """Prepare each window: read its earlier scores, and encode its texts unless all rows were scored."""
         for window in windows:
             begun = time.monotonic()
             texts = {texts_key(scoring): _Texts.of(window.rows, scoring) for scoring in self._scorings}
@@ -76,7 +77,10 @@ class WindowScoring:
             )
 
     def _encoded(self, texts: dict[Hashable, "_Texts"], earlier: Sequence[Scores | None]) -> list[Any]:
-        """Encode the texts for each group. Groups whose encoding is the same share the result."""
+        """Encode the texts for each group. Groups with equal `encoding` share the result.
+
+        None for a group whose rows were all scored earlier.
+        """
         found: dict[Hashable, Any] = {}
         encoded: list[Any] = []
         for group in self._groups:
@@ -116,7 +120,10 @@ class WindowScoring:
         return launched
 
     def fetch(self, prepared: PreparedWindow, launched: "Launched") -> tuple[Scores, ...]:
-        """Wait for the scores of each scoring, and store them. Rows are missing if the work stopped in this window."""
+        """Wait for the scores of each scoring, and store them in the checkpoint.
+
+        Some rows are missing if the work stopped in this window.
+        """
         rows = len(prepared.window.rows)
         found = [
             scores or _nothing(rows, scoring) for scores, scoring in zip(prepared.earlier, self._scorings, strict=True)
@@ -187,7 +194,7 @@ def without_rows(texts: pa.LargeStringArray, rows: dict[int, str]) -> pa.LargeSt
 
 
 def with_reasons(scores: Scores, unscorable: dict[int, str], scoring: Scoring, *, rows: int) -> Scores:
-    """Add a reason for every row of a window that has no score.
+    """Add the reasons of the rows in `unscorable` to the scores of a window of `rows` rows.
 
     Raises ShardError for scores of a wrong shape or type, because a scorer of another package may return anything.
     """

@@ -83,7 +83,7 @@ class ShardWriter:
         self._files.close()
 
     def write(self, window: Window, scores: Sequence[Scores], digests: Sequence[str]) -> None:
-        """Write a window. `scores` and `digests` of its texts have one element per scoring."""
+        """Write and count the rows of a window. `scores` and `digests` (of the texts) have one element per scoring."""
         unreadable = {row: str(bad) for row, bad in window.bad.items()}
         errors = dict(sorted((row_errors(scores, self._spec.scorings) | unreadable).items()))
         scored = with_scores(window, scores, errors, self._shard, self._spec)
@@ -126,7 +126,7 @@ def row_errors(scores: Sequence[Scores], scorings: Sequence[Scoring]) -> dict[in
 
 
 def errors_of_each(errors: Mapping[int, str], scorings: Sequence[Scoring]) -> list[dict[int, str]]:
-    """Split the reasons that `row_errors` joined into those of each scoring."""
+    """Undo `row_errors`: return a dict for each scoring, with the scoring's own reason by row."""
     if len(scorings) == 1:
         return [dict(errors)]
     columns = [scoring.score_column for scoring in scorings]
@@ -142,7 +142,10 @@ def errors_of_each(errors: Mapping[int, str], scorings: Sequence[Scoring]) -> li
 def with_scores(
     window: Window, scores: Sequence[Scores], errors: Mapping[int, str], shard: Shard, spec: RunSpec
 ) -> pa.Table:
-    """Add columns for the origin and the scores of the rows. Errored rows have null scores."""
+    """Return the window's rows with columns added for shard, row number and scores.
+
+    Also adds the bucket if the run has buckets. Errored rows have null scores.
+    """
     rows = window.rows
     for added, values in zip(row_fields(spec), _row_columns(window, shard), strict=True):
         rows = rows.append_column(added, values)
@@ -154,7 +157,10 @@ def with_scores(
 
 
 def _bucket_column(rows: pa.Table, buckets: Buckets) -> pa.Array:
-    """Return the bucket of each row. Null for a row without a score, or with a `within` value without edges."""
+    """Return the bucket of each row: the number of edges that its score reaches.
+
+    Null for a row without a score, or if there are no edges for its value in the column `buckets.within`.
+    """
     scores = np.fmax.reduce([rows[name].to_numpy() for name in buckets.columns])
     found = np.full(len(rows), -1)
     for value, edges in buckets.edges:

@@ -15,7 +15,7 @@ _NAME = re.compile(r"[\w-][\w.-]{0,63}")  # used in file names, and before the @
 
 @dataclass(frozen=True, kw_only=True)
 class Slot:
-    """A slot for a worker. `environment` binds the worker to its device and its share of the cores."""
+    """A slot for a worker. The variables in `environment` bind the worker to its device and its share of the cores."""
 
     name: str
     environment: dict[str, str] = field(default_factory=dict)
@@ -33,12 +33,14 @@ def find_slots(
     device: str = "auto",
     name: str | None = None,
 ) -> list[Slot]:
-    """Make a slot for each worker: a GPU, or `gpus_per_worker` GPUs.
+    """Make a slot for each worker: a group of `gpus_per_worker` GPUs, or the CPU if there is no GPU.
 
-    `workers` defaults to one per such group of GPUs, or one on the CPU. If there are more, several share a group, or
-    the cores of the CPU. Slots are called `gpu0`, `gpu1`, … (`gpus0-1` for two GPUs) or `worker`. With `name`, a single
-    slot is called that, and the names of several begin with it. Raises UsageError for options that contradict each
-    other, and for GPUs that cannot be divided evenly. Does not check that torch finds `device`: each worker does.
+    `workers` defaults to one per group, or one on the CPU. If there are more workers than groups, several share a
+    group. Workers on the CPU share its cores. Slots are called `gpu0`, `gpu1`, … (`gpus0-1` for two GPUs) or `worker`.
+    With `name`, a single slot is called that, and the names of several begin with it.
+
+    Raises UsageError for options that contradict each other, and for GPUs that cannot be divided evenly. Does not check
+    that torch finds `device`: each worker does.
     """
     if name is not None and not _NAME.fullmatch(name):
         raise UsageError(f"--name {name}: a name has letters, digits, and any of . _ - between them, 64 at most.")
@@ -76,7 +78,7 @@ def _names(name: str | None, groups: Sequence[Sequence[str]], count: int) -> lis
 
 
 def _threads_of_each(workers: int, *, on_gpu: bool) -> dict[str, str]:
-    """Return variables for the numbers of threads of each worker, except for those that the user has set.
+    """Return the environment variables that limit each worker's threads, without those that the user has set.
 
     On a CPU, torch is fastest with one thread per physical core.
     """
@@ -88,7 +90,7 @@ def _threads_of_each(workers: int, *, on_gpu: bool) -> dict[str, str]:
 
 
 def _check_groups(gpus: Sequence[str], gpus_per_worker: int, *, device: str) -> None:
-    """Raise UsageError if the GPUs cannot be divided into groups. On a CPU, a group consists of processes."""
+    """Raise UsageError if the GPUs cannot be divided into groups. Passes on a CPU."""
     if gpus_per_worker == 1 or device == "cpu":
         return
     if device not in ("auto", "cuda"):

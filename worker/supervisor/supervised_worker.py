@@ -24,7 +24,10 @@ logger = logging.getLogger(__name__)
 
 
 class SupervisedWorker:
-    """A worker process in one slot. `load` is what it serves, or will serve next; None if no process should run."""
+    """A worker process in one slot.
+
+    `load` has the models that it serves, or will serve next. None if no process should run.
+    """
 
     def __init__(self, slot: Slot, *, folder: Path) -> None:
         self.slot = slot
@@ -48,7 +51,7 @@ class SupervisedWorker:
         return self._ready.exists()
 
     def why_avoided(self, load: Load) -> str | None:
-        """Return why a worker with this load could not serve here recently. None if it may try."""
+        """Return why this slot recently failed to serve this load. None if it may try."""
         until, reason = self._avoided.get(load.queue, (0.0, ""))
         return reason if until > time.monotonic() else None
 

@@ -205,7 +205,10 @@ class Supervisor:
         return all(worker.why_avoided(demand.load) for worker in self._workers)
 
     def _why_avoided(self, load: Load) -> str:
-        """Return the first slot's reason, shortened and redacted, because everyone who can read the ledger sees it."""
+        """Return why no slot serves this load: the first slot's reason, shortened and redacted.
+
+        Everyone who can read the ledger sees it.
+        """
         reasons = (worker.why_avoided(load) for worker in self._workers)
         return redacted(next(reason for reason in reasons if reason))[:_REASON_CHARACTERS]
 
@@ -268,8 +271,8 @@ class Supervisor:
 def _may_move(worker: SupervisedWorker, state: WorkerState | None) -> bool:
     """Return whether a worker may get another load: it is loading a model, or is ready and has no shard.
 
-    `state` is what it announced, None if nothing. A worker that has loaded its model and announces nothing waits for
-    its spot machine to end.
+    `state` is what the worker announces, None if nothing. A worker that has loaded its model and announces nothing must
+    not move: it waits for its spot machine to end.
     """
     if state is None:
         return not worker.has_loaded
@@ -277,15 +280,15 @@ def _may_move(worker: SupervisedWorker, state: WorkerState | None) -> bool:
 
 
 def free_workers(workers: Iterable[WorkerState]) -> Counter[str]:
-    """Count the workers of each queue that have no shard, because they load their model or wait."""
+    """Count the workers without a shard, by queue. They load their model, or wait for a shard."""
     return Counter(worker.queue for worker in workers if worker.activity in ("loading", "ready"))
 
 
 def next_load(demands: Iterable[Demand], free: Counter[str], avoids: Callable[[Load], object]) -> Load | None:
-    """Choose the load for one more worker: the one whose queue lacks the most workers, in a tie that of the oldest run.
+    """Choose the load for one more worker: the one whose queue lacks the most workers.
 
-    `free` counts the workers without a shard, by queue. Loads for which `avoids` returns a true value are left out.
-    None if no queue lacks workers.
+    In a tie, chooses the first in `demands`, that of the oldest run. `free` counts the workers without a shard, by
+    queue. Loads for which `avoids` returns a true value are left out. None if no queue lacks workers.
     """
     lacking = [demand for demand in demands if demand.queued > free[demand.queue] and not avoids(demand.load)]
     most = max(lacking, key=lambda demand: demand.queued - free[demand.queue], default=None)

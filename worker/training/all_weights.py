@@ -161,7 +161,7 @@ def _arguments(options: TrainOptions, device: torch.device, dtype: str) -> Train
 
 
 def _loading_arguments(processes: int) -> dict[str, Any]:
-    """Return the arguments of TrainingArguments for loader processes.
+    """Return the arguments of TrainingArguments for loader processes, which prepare batches.
 
     A fork of a process with threads, like this one, would inherit locks that the threads hold. So loaders are forked
     from a server without threads. They live until the training ends, because importing torch takes them seconds.
@@ -207,7 +207,7 @@ def _tokenizer_of(base: SavedModel, max_tokens: int | None) -> TextTokenizer:
 class TokenRows(Dataset[dict[str, Any]]):
     """Tokens of texts with their targets, as a dataset for the Trainer.
 
-    They are flat tensors, so that PyTorch can share their memory with loader processes.
+    All rows are stored in a few flat tensors, so that PyTorch can share their memory with loader processes.
     """
 
     def __init__(self, rows: Examples, target: Target, tokenizer: TextTokenizer) -> None:
@@ -231,7 +231,8 @@ class TokenRows(Dataset[dict[str, Any]]):
 def _loss_of(target: Target) -> Loss:
     """Make a loss for the Trainer's `compute_loss_func`: the sum over a batch, divided by the rows of the whole step.
 
-    The models' own loss is the mean over a batch; means of batches of different sizes do not add up to the step's mean.
+    The models' own loss is the mean over a batch. If the batches of a step differ in size, the mean of their means is
+    not the mean over the step.
     """
 
     def loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | None = None) -> torch.Tensor:

@@ -36,7 +36,9 @@ class Trained:
 
 
 def load_base(options: TrainOptions, target: Target) -> SavedModel:
-    """Load the base model in float32. Never runs code from the Hub.
+    """Load the base model in float32, with a new last layer if its own does not fit the target.
+
+    Never runs code from the Hub.
 
     Raises UsageError if it cannot be loaded, or if layers that would stay frozen are untrained, and ModelError if it
     has no tokenizer.
@@ -99,7 +101,7 @@ def _check_can_be_frozen(name: str, model: Any, untrained: set[str]) -> None:
 
 
 def verified_demo_encoder() -> str:
-    """Return the folder of all-MiniLM-L6-v2 (Apache-2.0), for `from_pretrained`. Reads all 91 MB to check them.
+    """Return the folder of all-MiniLM-L6-v2 (Apache-2.0), for `from_pretrained`. Checks the hash of its 91 MB.
 
     Raises UsageError if it is not installed, or its weights are not the published ones.
     """

@@ -31,7 +31,7 @@ _NAMED_CLASSES = 5
 class LabelSource:
     """The files and columns of labelled rows. Files are in name order, so that the order of rows is always the same.
 
-    Text columns are named as in `shardsift/fleet/run/text.py`.
+    The fields for text columns mean the same as in `TextOptions` of `shardsift/fleet/run/text.py`.
     """
 
     shown: str  # the user's own words, for messages
@@ -52,7 +52,7 @@ class Labelled:
 
     @property
     def digest(self) -> str:
-        """A digest of the rows in order, however they are divided into files."""
+        """A digest of the rows in order. It does not depend on how they are divided into files."""
         return f"{self.labels.type} {text_digest(self.texts)} {text_digest(self.labels.cast(pa.large_string()))}"
 
 
@@ -145,7 +145,7 @@ def _files(uri: str, option: str) -> tuple[str, ...]:
 
 
 def _of_run(options: TrainOptions, uri: str) -> LabelSource:
-    """Use the kept rows of a published run, because its output lacks the texts of all others."""
+    """Use the kept rows of a published run. Its output does not have the texts of dropped and errored rows."""
     published = published_run(uri)
     scoring = _scoring(published, options.label_column)
     return LabelSource(
@@ -230,7 +230,10 @@ def read_labelled(source: LabelSource) -> Labelled:
 
 
 def _read(uri: str, source: LabelSource) -> pa.Table:
-    """Read texts and labels from a file. Opens it twice, so that only the needed columns are checked."""
+    """Read texts and labels from a file.
+
+    Opens the file first for its schema, then with only the needed columns, so that no other column is checked.
+    """
     shown = uri.removeprefix("file://")
     with open_input(uri) as file:
         schema = file.schema
@@ -303,7 +306,7 @@ def _threshold(rows: Examples, chosen: float | None) -> float:
 
 
 def _learned_and_held_out(rows: Examples, target: Target, options: TrainOptions) -> list[NDArray[np.int64]]:
-    """Choose the rows to learn from and the rows to hold out. Both have the same shares of classes."""
+    """Choose the rows to learn from and the rows to hold out, by index. Both have the same shares of classes."""
     from sklearn.model_selection import train_test_split
 
     held_out = max(1, round(options.held_out * len(rows)))

@@ -44,10 +44,10 @@ class Head:
 
 
 def train_last_layer(options: TrainOptions, split: Split, *, device: str, say: Callable[[str], None]) -> Trained:
-    """Train the last layer. A layer fitted without the held-out rows is measured; one fitted to all rows is saved.
+    """Train the last layer twice: a layer fitted without the held-out rows is measured, and one fitted to all is saved.
 
-    With separate validation rows, one layer is fitted, measured and saved. On the CPU of one machine, the same options
-    and files give the same weights, bit for bit.
+    With separate validation rows, the layer is fitted once, then measured and saved. On the CPU of one machine, the
+    same options and files give the same weights, bit for bit.
     """
     embedder = _embedder(options, split.target, device)
     began = time.monotonic()
@@ -97,7 +97,7 @@ def _embeddings(
 
 
 def fit_head(embeddings: Embeddings, targets: Targets, target: Target) -> Head:
-    """Fit the head that predicts the targets best, by cross-validation over the strength of regularisation."""
+    """Fit a last layer to the embeddings. Cross-validation chooses the strength of regularisation."""
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(embeddings.astype(np.float64))
@@ -111,7 +111,7 @@ def fit_head(embeddings: Embeddings, targets: Targets, target: Target) -> Head:
 
 
 def _ridge(features: Doubles, targets: Targets) -> tuple[Doubles, Doubles]:
-    """Fit a ridge regression, with the strength that has the smallest leave-one-out error, in closed form."""
+    """Fit a ridge regression, with the regularisation that has the smallest leave-one-out error (in closed form)."""
     from sklearn.linear_model import RidgeCV
 
     ridge = RidgeCV(alphas=_RIDGE_STRENGTHS * len(targets)).fit(features, targets)
@@ -119,7 +119,7 @@ def _ridge(features: Doubles, targets: Targets) -> tuple[Doubles, Doubles]:
 
 
 def _logistic(features: Doubles, targets: Targets) -> tuple[Doubles, Doubles]:
-    """Fit a logistic regression, with the strength that has the smallest log loss over folds."""
+    """Fit a logistic regression, with the regularisation that has the smallest log loss in cross-validation."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
@@ -137,7 +137,10 @@ def _logistic(features: Doubles, targets: Targets) -> tuple[Doubles, Doubles]:
 
 
 def _of_each_class(model: object) -> tuple[Doubles, Doubles]:
-    """Give each of two classes its own output. scikit-learn has one output, which is their difference."""
+    """Return the coefficients and intercepts of a fitted model, with one output per class.
+
+    For two classes, scikit-learn has a single output: the difference of the two that are returned here.
+    """
     coefficients, intercepts = model.coef_, model.intercept_  # type: ignore[attr-defined]
     if len(coefficients) > 1:
         return coefficients, intercepts

@@ -183,7 +183,7 @@ def model_output(uri: str) -> ModelOutput:
 
 
 def _save(base: "SavedModel", output: ModelOutput, report: TrainReport) -> None:
-    """Write the model and its card to a partial folder, then make that the output."""
+    """Write the model and its card to `output.partial`, then store this folder as the output."""
     from transformers import AutoTokenizer
 
     partial = output.partial

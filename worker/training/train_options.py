@@ -132,7 +132,7 @@ class TrainOptions:
 
     @property
     def checkpoint_folder(self) -> Path:
-        """The folder of checkpoints: beside the output, or in the current folder if the output is on the Hub.
+        """The folder of checkpoints. Default: beside the output; for an output on the Hub, in the current folder.
 
         Raises UsageError for a URI, because checkpoints can only be written to a folder.
         """

@@ -122,8 +122,8 @@ def _metrics(names: tuple[str, ...], truth: Targets, predicted: Targets) -> Metr
 def _levels(scores: Targets, labels: Targets, threshold: float) -> tuple[tuple[str, ...], Targets, Targets]:
     """Turn a regression into classes. Returns their names, and the classes of the labels and of the scores.
 
-    The classes are rounded labels, as for FineWeb-Edu, if these have 2 to 12 levels. Otherwise, they are the two sides
-    of the threshold.
+    If the rounded labels range over 2 to 12 integers, these are the classes, as for FineWeb-Edu. Otherwise, the classes
+    are the two sides of the threshold.
     """
     lowest, highest = int(np.rint(labels.min())), int(np.rint(labels.max()))
     if 1 <= highest - lowest < _MOST_LEVELS:
@@ -136,7 +136,7 @@ def _levels(scores: Targets, labels: Targets, threshold: float) -> tuple[tuple[s
 
 
 def _quality(truth: Any, predicted: Any, average: str) -> Quality:
-    """Compute the measures. Their means leave out classes that no row has or is predicted to have."""
+    """Compute the measures. Macro averages leave out classes that occur neither in `truth` nor in `predicted`."""
     from sklearn.metrics import precision_recall_fscore_support
 
     precision, recall, f1, _ = precision_recall_fscore_support(truth, predicted, average=average, zero_division=0)
@@ -251,7 +251,7 @@ def _run_command(report: TrainReport, model: str) -> str:
 
 
 def _head(report: TrainReport) -> str:
-    """Write the YAML head, without a license, because the base model's is unknown here."""
+    """Write the card's YAML head. It names no license, because the license of the base model is unknown here."""
     base, _ = with_revision(_base_model(report))
     on_hub = _HUB_NAME.fullmatch(base) and not Path(base).exists()
     data = ModelCardData(

@@ -93,7 +93,7 @@ def _seconds(run: Callable[[], object], device: torch.device) -> float | None:
 def budget_candidates(
     scorer: SequenceClassifier, windows: Sequence[EncodedRows], budgets: tuple[int, ...], reading: Reading = _AS_IT_IS
 ) -> Candidates:
-    """Make a candidate per budget. Each scores window by window, like a worker."""
+    """Make a function for each token budget that scores all windows, one by one like a worker."""
 
     def scoring_with(budget: int) -> Callable[[], object]:
         sized = scorer.with_budget(budget)

@@ -18,9 +18,10 @@ _GELU_AFTER = (("dense", "intermediate_act_fn"), ("fc1", "activation_fn"), ("lin
 
 
 def fuse_linear_layers(encoder: torch.nn.Module) -> bool:
-    """Replace the linear layers, in float32 or bfloat16. Returns whether that works on this machine.
+    """Replace the linear layers by fused ones. Returns False, without a change, if these do not work here.
 
-    The model must be of one of `ONEDNN_FAMILIES`, which only call their layers and do not read the weights.
+    They need float32 or bfloat16 and oneDNN's operators. The model must be of one of `ONEDNN_FAMILIES`, which only call
+    their layers and do not read the weights.
     """
     if not _works(next(encoder.parameters()).dtype):
         return False
@@ -52,7 +53,7 @@ class _Linear(torch.nn.Module):
 
 
 def _followed_by_gelu(module: torch.nn.Module) -> dict[str, str]:
-    """Find the linear layers whose output only goes to an exact GELU. Returns the GELU's name by the layer's."""
+    """Find the linear layers whose output only goes to an exact GELU. Returns {layer's name: GELU's name}."""
     children = dict(module.named_children())
     return {
         linear: gelu
@@ -83,8 +84,8 @@ def _works(dtype: torch.dtype) -> bool:
 # Attention in bfloat16 on a CPU by batched products, for models whose linear layers are fused.
 #
 # Without AMX, torch's own kernel multiplies in bfloat16 at about half the speed of oneDNN's batched products. Here, the
-# scores of a few texts at a time are computed, turned into shares in place and multiplied with the values, all in the
-# cache. Scores are rounded to bfloat16; torch's kernel rounds only the shares.
+# attention scores of a few texts at a time are computed, turned into shares (by softmax) in place, and multiplied with
+# the values, all in the cache. Attention scores are rounded to bfloat16; torch's kernel rounds only the shares.
 
 CPU_ATTENTION = "shardsift_cpu"  # our name among transformers' attention implementations
 _SCORES_AT_ONCE = 1 << 19  # for all heads: 1 MiB, unless one text has more
@@ -100,7 +101,7 @@ def products_are_faster(dtype: str) -> bool:
 
 
 def attend_by_products(model: Any) -> bool:
-    """Switch a model of `ONEDNN_FAMILIES` to attention by products. Returns False for DeBERTa, which has its own."""
+    """Switch a model of `ONEDNN_FAMILIES` to attention by products. False for DeBERTa, which has its own attention."""
     if model.config.model_type == "deberta-v2":
         return False
     AttentionInterface.register(CPU_ATTENTION, attend)

@@ -46,7 +46,7 @@ class Graphed:
 
     @property
     def name(self) -> str:
-        """How batches run: packed, if no size could be recorded."""
+        """How batches run: "graphed" if every size so far was recorded, "packed" if none was, or "partly graphed"."""
         recorded = [graph is not None for graph in self._graphs.values()]
         return "graphed" if all(recorded) else "partly graphed" if any(recorded) else "packed"
 
@@ -79,7 +79,7 @@ class Graphed:
         return Tokens(ids=np.pad(batch.ids, free), offsets=offsets, types=types)
 
     def _graph_of(self, inputs: Inputs, *, texts: int, longest: int) -> "_Graph | None":
-        """Return the graph for inputs of these shapes, which is made at first use. None if that fails.
+        """Return the graph for inputs of these shapes. It is made at first use. None if it cannot be made.
 
         If the first graph of all fails, raises the error, except for a lack of memory.
         """

@@ -115,7 +115,7 @@ def reduce_last_decoder_layer(model: Any) -> bool:
 
 
 def _with_head_position(bart: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Pass the position of each text's last end-of-sequence token, which the head reads, to the layer."""
+    """Add the argument `head_position`: for each text, the last end-of-sequence token, which the head reads."""
     is_end = args[0].eq(bart.config.eos_token_id)
     last = is_end.shape[1] - 1 - is_end.int().flip(1).argmax(1)
     return args, kwargs | {"head_position": last}

@@ -26,9 +26,10 @@ Attention = Callable[..., torch.Tensor]
 def flash_attention(*states_and_lengths: Any, scale: float | None, window_size: tuple[int, int]) -> torch.Tensor:
     """Compute attention within each text by torch's own kernel, which works only on CUDA and in 16-bit formats.
 
-    `query`, `key` and `value` have shape (tokens, heads, width); keys and values may have fewer heads. The starts are
-    the offset of each text, and the end of the last one. The most queries and keys are maxima per text. `window_size`
-    is the number of keys visible before and after a query; -1: all.
+    `states_and_lengths` are query, key, value, query starts, key starts, most queries and most keys. The first three
+    have shape (tokens, heads, width); keys and values may have fewer heads. The starts are the offset of each text, and
+    the end of the last one. The most queries and keys are maxima per text. `window_size` is the number of keys visible
+    before and after a query; -1: all.
     """
     before, after = window_size
     is_causal = window_size == (-1, 0)
@@ -65,7 +66,7 @@ class Packed:
         return self.run(inputs, longest=int(batch.lengths.max()))
 
     def inputs(self, batch: Tokens, filled: Tokens) -> dict[str, npt.NDArray[Any]]:
-        """Make the arguments of `run`, as arrays of shape (tokens,), (texts,) or (texts + 1,).
+        """Make the `inputs` of `run`, as arrays of shape (tokens,), (texts,) or (texts + 1,).
 
         `filled` is the batch, perhaps with dummy texts added.
         """

@@ -64,7 +64,10 @@ class Padded:
         return logits.float()
 
     def _filler(self, batch: Tokens, filled: Filled) -> int:
-        """Choose the padding token, and note it in the config, where the model's head looks for it."""
+        """Return `pad_id`. If it is None, choose a token that is no text's last one, and set it in the config.
+
+        The model's head looks for it there.
+        """
         if self.pad_id is not None:
             return self.pad_id
         lasts = set(batch.ids[batch.offsets[1:] - 1].tolist())
@@ -80,7 +83,7 @@ class Padded:
 
 
 def padded(model: Any, tokenizer: Any, device: torch.device, *, run: Any = None, by_length: bool = False) -> Padded:
-    """Make the backend of a model and its tokenizer. `run`, if given, computes instead of the model.
+    """Make the backend of a model and its tokenizer. `run`, if given, is called instead of the model.
 
     Padding uses the model's padding token, not the tokenizer's, because the model's head looks for it.
     """
@@ -108,7 +111,7 @@ def restore_attention(model: Any) -> None:
 
 
 def without_waiting(batches: Padded) -> Padded:
-    """Pass masks of shape (texts, 1, 1, tokens), if the model's attention takes them.
+    """Return a copy that passes masks of shape (texts, 1, 1, tokens), if the model's attention takes them.
 
     With a mask of shape (texts, tokens), transformers reads its values, and so waits for the GPU in every batch.
     """

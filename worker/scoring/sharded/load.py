@@ -68,7 +68,7 @@ def load_sharded(
 
 
 def _config(model: str, revision: str | None) -> Any:
-    """Read the config. Returns None if transformers does not know its type; an adapter may."""
+    """Read the config. Returns None if transformers does not know its type, though an adapter may know it."""
     try:
         return AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=False)
     except Exception:  # configs raise any error
@@ -98,7 +98,7 @@ def why_not_tensor(config: Any, ranks: int, device: torch.device) -> str | None:
 
 
 def _reference(model: str, revision: str | None, texts: list[str], sharding: Sharding, device: torch.device) -> Logits:
-    """Compute the plain model's logits in float32, divided by layers, with the rest on the CPU and the disk."""
+    """Compute the plain model's logits in float32, divided by layers. Layers that do not fit go to CPU and disk."""
     saved, backend = load_by_layers(model, "float32", revision, sharding, device)
     try:
         return float32_logits(saved, texts, device)
@@ -130,7 +130,7 @@ def load_by_layers(
 
 
 def _free_memory(devices: int, device: torch.device) -> dict[int | str, int]:
-    """Measure the free memory of the first GPUs and the CPU, as a limit: accelerate would use every GPU it sees."""
+    """Measure the free memory of the CPU and the first `devices` GPUs. accelerate alone would use every GPU it sees."""
     from accelerate.utils import get_max_memory
 
     wanted = {"cpu", *(range(devices) if device.type == "cuda" else ())}

@@ -97,7 +97,7 @@ class _Group:
 
 class _Part:
     def __init__(self, group: _Group, *, rank: int) -> None:
-        """Meet the other ranks, and load a part. Returns when all have loaded theirs. Raises ModelError."""
+        """Connect to the other ranks, and load this rank's part. Returns when all have loaded. Raises ModelError."""
         from transformers.distributed.configuration_utils import DistributedConfig
 
         self.device = _prepared_device(group, rank)
@@ -120,7 +120,7 @@ class _Part:
     def next_output(self, batch: dict[str, Any] | None = None) -> Any:
         """Compute the whole model's output for the next batch.
 
-        Rank 0 passes the batch, which is sent to the other ranks over the CPUs.
+        Rank 0 passes `batch`, which is sent to the other ranks over the CPUs. The others pass None.
         """
         sent = [batch]
         distributed.broadcast_object_list(sent, src=0, group=self._batches)
@@ -144,7 +144,7 @@ def _start_others(group: _Group, on_lost: Callable[[str], None] | None) -> Calla
     """Start the other ranks, and a thread that calls `on_lost` if one dies. Returns the function that ends them.
 
     The thread is needed because rank 0 would wait forever for a dead rank in its next NCCL collective. With
-    `end_with_parent`, a rank ends together with the thread that started it, so only the main thread uses this.
+    `end_with_parent`, a rank ends together with the thread that started it. So it is used only in the main thread.
     """
     parent = os.getpid() if threading.current_thread() is threading.main_thread() else 0
     from shardsift.fleet.process.children import (

@@ -50,7 +50,7 @@ class ContentEncoder:
         return joined(looks).take(latest)
 
     def _look(self, texts: pa.Array, limit: int) -> tuple[Tokens, npt.NDArray[np.bool_]]:
-        """Tokenize each text's first `limit` characters. Returns the ids, and whether they equal those of the whole text."""
+        """Tokenize each text's first `limit` characters. Returns the ids, and a mask of the texts that need no more."""
         lengths = pc.utf8_length(texts).to_numpy()
         is_long = lengths > limit
         contents = []
@@ -66,7 +66,10 @@ class ContentEncoder:
 
 
 def calls(chars: npt.NDArray[np.int64], most: int = _CALL_CHARS) -> Iterator[tuple[int, int]]:
-    """Return the range of texts for each call of the tokenizer. A very long text gets its own call."""
+    """Yield (start, stop) of the texts for each call of the tokenizer: about `most` characters, more if a text is long.
+
+    `chars` has the number of characters of each text.
+    """
     call = np.cumsum(chars + _ROW_CHARS) // most
     starts = np.flatnonzero(np.diff(call, prepend=-1))
     return pairwise([*starts.tolist(), len(chars)])
@@ -75,7 +78,7 @@ def calls(chars: npt.NDArray[np.int64], most: int = _CALL_CHARS) -> Iterator[tup
 # Copy a tokenizer, because calls change its truncation and padding. The copy gives the same ids.
 #
 # `copy.deepcopy` alone would write the tokenizer as JSON and read it again. This changes the last bit of some scores in
-# a Unigram model (XLM-R, DeBERTa-v3), so that of two equally good splits of a word the copy may choose the other one.
+# a Unigram model (XLM-R, DeBERTa-v3). If a word has two equally good splits, the copy may then choose the other one.
 
 _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "encode_special_tokens")
 
@@ -150,7 +153,10 @@ WORD_PATTERNS = {
 
 
 def cut(text: str, limit: int, normalize: Callable[[str], str]) -> str:
-    """Cut a text at the last safe place before `limit` characters. Returns "" if there is none after `limit` / 2."""
+    """Cut a text between `limit` / 2 and `limit` characters, so that the tokens before the cut stay the same.
+
+    Cuts before the last space where this is safe. Returns "" if there is none.
+    """
     place = _LAST_PLACE.match(text, limit // 2, limit)
     while place and not _is_safe(text, place.end(), normalize):
         place = _LAST_PLACE.match(text, limit // 2, place.end() + 2)
@@ -158,7 +164,7 @@ def cut(text: str, limit: int, normalize: Callable[[str], str]) -> str:
 
 
 def _is_safe(text: str, space: int, normalize: Callable[[str], str]) -> bool:
-    """Return whether the space is still a single space between plain characters after normalization."""
+    """Return whether the character at `space` is still a single space between plain characters after normalization."""
     if _BINDING.search(text, space - 2, space + 3):
         return False
     before, after = normalize(text[space - 1]), normalize(text[space + 1])

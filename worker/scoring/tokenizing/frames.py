@@ -24,7 +24,7 @@ ContentsOf = Callable[[int], Callable[[pa.Array], Tokens]]  # room → `encode` 
 
 
 class TooLong(ValueError):
-    """The second text of a pair fills the model, so that there is no room for the first one."""
+    """The second text of a pair is so long that the model has no room for the first one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Tokenize in several processes, for a GPU that scores texts faster than one thread can tokenize them.
 
-Nearly half of such a thread's time is Python, which also delays the launches of batches. A process reads the tokenizer
-from its files, because pickling it would change the last bits of a Unigram model, and so some ids. It imports no torch.
+Nearly half of such a thread's time is spent in Python, which also delays the launches of batches. Each process reads
+the tokenizer from its files, because pickling it would change the last bits of a Unigram model's numbers, and so some
+token ids. The processes do not import torch.
 """
 
 import math
@@ -33,7 +34,7 @@ _PROGRAM = (
 
 
 def processes_needed(encode_seconds: float, score_seconds: float, *, cores: int) -> int:
-    """Compute how many processes tokenize as fast as the device scores. 0 if one thread does, or for lack of cores."""
+    """Compute how many processes tokenize as fast as the device scores. 0 if one thread does or cores are few."""
     speedup, most = encode_seconds / (_KEEPS_UP * score_seconds), min(_MOST, cores // 2)
     return min(math.ceil(speedup), most) if speedup > 1 and most > 1 else 0
 
@@ -76,9 +77,10 @@ class TokenizerProcesses:
 
 
 def _start() -> tuple[subprocess.Popen[bytes], Connection]:
-    """Start a process with as many Rust threads as the worker has cores, because some processes always run Python.
+    """Start a process. Returns it with our end of the connection.
 
-    It has its own session, which Ctrl-C does not reach, because the worker needs it until the next batch.
+    It may use as many Rust threads as the worker has cores, because at any time some of the processes run Python. It
+    has its own session, so that Ctrl-C does not end it: the worker still needs it until it stops at the next batch.
     """
     ours, theirs = Pipe()
     with theirs:
