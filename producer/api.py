@@ -254,13 +254,13 @@ def evaluate(
 
     labels: the rows of `sample`, labelled: a DataFrame, another table, or a file. Or the place or id of another run of the
         same input, whose scores are the labels. Then all shares are exact, and `agreement` has the rank correlation.
-    at: further thresholds, first the one to judge. Default: that of the filter.
+    at: thresholds to measure besides the filter's and those of `scores`. The first is judged. Default: the filter's is.
     positive: the condition for good labels, like "label >= 3". Default: "label = 1" if all labels are 0 or 1, otherwise
         numbers at or above the threshold.
     within: also measure each value of this column.
     judge: a model that gave the labels.
     unweighted: each row had the same chance to be drawn, so `labels` needs no stratum and weight.
-    disagreeing: how many rows to return in `disagreeing`, on which two runs disagree most.
+    disagreeing: the number of rows in the result's `disagreeing`: those on which the two runs disagree most.
     target, redis_url: as for `scores`. input: as for `sample`.
 
     Raises UsageError if the labelled rows were not drawn from this run, or if two runs have no row in common.

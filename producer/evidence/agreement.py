@@ -184,9 +184,10 @@ def _counted(shards: Iterable[Both], thresholds: Sequence[float], positive: str)
 
 
 def _cells(both: Both, parts: Sequence[Scores]) -> Iterator[Integers]:
-    """Yield the cells of the scores, then those of the labels. Higher cells have higher scores.
+    """Yield two arrays: the cell of each row's score, then that of each row's label.
 
-    `parts` has quantiles of the scores and of the labels.
+    A cell is a narrow range of scores, by number; a higher number means higher scores. `parts` has the quantiles of the
+    scores and those of the labels, which divide the cells further.
     """
     for scores, edges in zip((both.scores, both.labels), parts, strict=True):
         keys = keys_of(scores, np.zeros(len(scores), np.int64))

@@ -24,9 +24,9 @@ _CHOICE = re.compile(r"(precision|recall)=(0?\.\d+|\d+(?:\.\d+)?%)")
 class Question:
     """The options of an evaluation.
 
-    `at` has thresholds, first the one to judge. `positive` is the condition for good labels, if the labels themselves
-    do not say which are good. `judge` is a model that gave the labels. `disagreeing` is how many rows to show on which
-    two runs disagree most.
+    `at` has thresholds to measure; the first is the one that is judged. `positive` is the condition for good labels, if
+    the labels themselves do not say which are good. `judge` is the model that gave the labels, if one did.
+    `disagreeing` is the number of rows to show, of those on which two runs disagree most.
     """
 
     at: tuple[float, ...] = ()

@@ -124,7 +124,10 @@ class _Keeper:
         return f": {found[-1].rstrip('.')}" if found else ""
 
     def ensure(self) -> None:
-        """Start the keeper if none runs. If two users start one at the same time, one of the two ends."""
+        """Start the keeper, the process that runs the Redis server, unless one is running.
+
+        If two processes start one at the same time, one of the keepers exits.
+        """
         if self._is_there or (self._process and self._process.poll() is None):
             return
         self._binary = self._binary or find_redis_server()

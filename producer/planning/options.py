@@ -229,9 +229,9 @@ class Models:
 
     @property
     def by_column(self) -> dict[str, tuple[str, str | None]]:
-        """The name of each model, and its revision if one is named, by score column.
+        """Each model (a Hub name or folder) and its revision, if one is given, by score column.
 
-        Raises UsageError if several models have no names or the same one.
+        Raises UsageError if there are several models and not each has a column name (`edu=…`) of its own.
         """
         named = [name_and_model(text) for text in self.models]
         if not all(model for _, model in named) or not named:

@@ -131,7 +131,7 @@ def _readable(receipts: Receipts) -> Receipts:
 def _groups(receipts: Iterable[Receipt], kind: FileKind, most: int, *, is_over: bool) -> Iterator[list[Receipt]]:
     """Group consecutive shards that share a file. A group is full when its sizes add up to `most`.
 
-    Yields the last group, if it is not full, only if the run `is_over`. Depends only on the shards' names and sizes.
+    A last group that is not full is yielded only if the run `is_over`. Depends only on the shards' names and sizes.
     """
     group: list[Receipt] = []
     size = 0

@@ -1,4 +1,4 @@
-"""Read rows of a run's input, of the bytes that were scored."""
+"""Read single rows of a run's input again. `source_of` refuses a file that has changed since it was scored."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 

@@ -196,7 +196,7 @@ class RunStatus(RunState):
 
     @property
     def is_trying_again(self) -> bool:
-        """Whether shards wait for another attempt, or no shard was done since an attempt failed."""
+        """Whether shards are open, and some are tried again or an attempt has failed since a shard was last done."""
         return bool(self.counts.open and (self.retries or self.counts.failed_attempts))
 
     @property

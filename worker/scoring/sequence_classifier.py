@@ -116,9 +116,11 @@ class SequenceClassifier:
         )
 
     def score_encoded(self, encoded: EncodedRows, go_on: GoOn = always, earlier: Scores | None = None) -> Scores:
-        """Score encoded rows. Skips a batch if all of its rows are known from `earlier`, an interrupted call.
+        """Score encoded rows.
 
-        A text is errored if one of its sequences cannot be scored, and missing if one was not reached.
+        `earlier` has the scores of an interrupted call for the same rows: a batch whose rows it all has is skipped, and its
+        scores fill the gaps. A text is errored if one of its sequences cannot be scored, and missing if one was not reached
+        and `earlier` lacks it.
         """
         return self.launch(encoded, go_on, earlier)()
 

@@ -84,10 +84,11 @@ _FLOOR = 10  # bad rows that are always allowed in a shard; in a run, if they ar
 
 
 def too_many_bad_rows(number: int, rows: int, most_share: float, *, of_run: bool) -> str:
-    """Return an error message if there are too many bad rows; otherwise empty. It names the option to allow them.
+    """Return an error message if more than `most_share` of the rows are bad, otherwise an empty one.
 
-    Unless `most_share` is 0, ten bad rows are always allowed, because the share is for the whole run, and a small shard
-    may exceed it. With `of_run`, the numbers are the whole run's, and the ten are limited to a tenth of its rows.
+    The message names the option that would allow them. A shard may have ten bad rows in any case, unless `most_share` is 0:
+    the share is meant for the whole run, and a small shard may exceed it by chance. With `of_run`, the numbers are those of
+    the whole run, which may have ten only if that is at most a tenth of its rows, otherwise a tenth.
     """
     floor = min(_FLOOR, rows // 10) if of_run else _FLOOR
     allowed = math.floor(max(most_share * rows, floor if most_share else 0) + _ROUNDING)

@@ -1,7 +1,7 @@
 """Refuse the files of a Delta, Iceberg, Hudi or DuckLake table, or of a write that has not finished.
 
-Some of these files may be removed or replaced rows. Only a log or catalog, which we do not read, says which files
-count.
+Some of the files may hold rows that were since deleted or replaced, or that were never committed. Only a log or
+catalog, which we do not read, says which files count.
 """
 
 import re

@@ -17,7 +17,7 @@ FILE_NAME = "tuning.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """The model, device, format and backend that a budget applies to."""
+    """What a tuned token budget applies to: a model on a device, in a format and with a backend."""
 
     model: str
     revision: str  # the Hub commit, or the digest of a folder's files

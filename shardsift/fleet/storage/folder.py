@@ -305,10 +305,10 @@ class FolderOutput(Output):
     def _whole(
         self, receipts: Sequence[Receipt], published: set[FileDigest], sizes: Mapping[str, int]
     ) -> Receipt | None:
-        """Choose a shard's receipt whose files exist: the published one, otherwise one with all files staged.
+        """Choose the receipt of a shard whose files all exist. None if there is none.
 
-        An interrupted publication may have moved some files of an attempt, and files of another attempt may have the
-        same sizes. Then the content decides. Returns None if no receipt has all its files.
+        Prefers the one that is published, then one whose files are all staged. Otherwise, a publication was interrupted after
+        it had moved only some files. If the file sizes then fit several receipts, compares hashes.
         """
         there = [receipt for receipt in receipts if all(_size_is_right(file, sizes) for file in output_files(receipt))]
         for holds in (lambda receipt: is_among(receipt, published), lambda receipt: _is_staged_whole(receipt, sizes)):

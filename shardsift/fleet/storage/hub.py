@@ -210,11 +210,11 @@ class HubOutput(Output):
     def publish(
         self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str, removed: Sequence[str] = ()
     ) -> str:
-        """Publish by commits.
+        """Publish as one commit, or as several if there are very many shards.
 
-        If the Hub refuses a commit because blobs are missing, saves the shards of this commit on the run's branch. Then
-        raises OutputDamaged with the shards whose blobs the Hub has dropped. If it has dropped none after all, raises
-        PublishConflict, so that the caller looks again.
+        If the Hub refuses a commit because a blob is missing, it does not say which. So this commits the shards of the refused
+        commit to the run's branch in ever smaller parts, and raises OutputDamaged with those whose blobs the Hub has dropped.
+        If it has dropped none after all, raises PublishConflict, so that the caller reads the output's state again and retries.
         """
         with translated(f"Publishing {self._run_id} to {self.uri}"):
             if accepted := self.accepted().get(self._run_id):  # because the branch will be removed
