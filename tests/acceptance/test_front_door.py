@@ -180,7 +180,7 @@ class TestACrawlWithoutAnOutput:
         assert done.returncode == 2
         assert "The Hub does not" in done.stderr
         assert done.stderr.count("\n") == 1
-        assert time.monotonic() - started < 30  # an outage that may end is waited for: minutes
+        assert time.monotonic() - started < 20  # what may end is tried for 23 s
 
 
 def test_a_port_of_flower_that_is_taken_is_told_in_one_line(fleet: Fleet) -> None:
