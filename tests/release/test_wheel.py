@@ -166,7 +166,7 @@ def test_each_public_function_works_beside_a_users_modules_of_our_names(
 def test_the_first_run_of_the_readme_works_without_the_tree(installed: Callable[[str], Installed]) -> None:
     _, command = first_run()
 
-    done = installed(PYTHONS[0]).run(*command, "--rows", "20", seconds=900, HF_HUB_OFFLINE="1")
+    done = installed(PYTHONS[0]).run(*command, seconds=900, HF_HUB_OFFLINE="1")
 
     assert done.returncode == 0, done.stderr
     assert "Identical, file by file." in done.stdout
