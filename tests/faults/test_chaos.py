@@ -32,7 +32,7 @@ STORMS = {
         EVERYDAY_KILLS,
         1,
     ),
-    "long": (plan_of(*KILLS, Kind.STAGED, seconds=MOST_SECONDS, workers=2, min_faults=3, poison_runs=1), KILLS, 3),
+    "long": (plan_of(*KILLS, Kind.STAGED, seconds=2 * MOST_SECONDS, workers=2, min_faults=3, poison_runs=1), KILLS, 3),
     "of connections": (plan_of(*CONNECTIONS, seconds=60, workers=2), CONNECTIONS, 1),
     # A deck of faults holds each kill of a machine twice, so the third of each means that a whole deck was dealt.
     "a machine alone": (plan_of(*OF_MACHINES, seconds=300, workers=0, min_faults=3), OF_MACHINES, 1),
