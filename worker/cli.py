@@ -166,17 +166,19 @@ def tune(
             help="Hub name or folder. Default: SHARDSIFT_MODEL, else fineweb-edu-classifier.",
         ),
     ] = None,
+    dtype: Annotated[
+        choices.Dtype | None, typer.Option(help="Number format. Default: SHARDSIFT_DTYPE, else auto.")
+    ] = None,
     device: Device = None,
 ) -> None:
     """Find the fastest batch size for a model on this device. `worker start` then uses it.
 
-    Use the same reading options as for the run, and SHARDSIFT_DTYPE for its number format. The best batch size is the smallest
-    within 2 % of the fastest.
+    Use the same reading options as for the run. The best batch size is the smallest within 2 % of the fastest.
     """
     from shardsift.worker.scoring.quiet import quieten_imports
     from shardsift.worker.tuning.tune_options import scoring_to_tune
 
-    _into_environment(model=model, device=device)
+    _into_environment(model=model, dtype=dtype, device=device)
     settings = read_settings()
     scoring = scoring_to_tune(settings, options)  # before torch, which takes seconds to load
     quieten_imports()

@@ -17,7 +17,7 @@ from support.processes import call_command
 
 pytestmark = pytest.mark.usefixtures("one_thread", "pictures")
 BUDGETS = ("--budgets", "500,1500")  # neither is the default on a CPU
-SHORT = ("--rows", "12")
+SHORT = ("--dtype", "float32", "--rows", "12", "--repeats", "1")
 
 
 class Tuned(NamedTuple):
@@ -29,13 +29,13 @@ class Tuned(NamedTuple):
 def tuned(one_thread: None, tiny_model: Path, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     """One run of the command."""
     folder = tmp_path_factory.mktemp("tuned")
-    options = (*SHORT, *BUDGETS, "--input", shards, "--output", folder / "curve.png")
+    options = (*SHORT, *BUDGETS, "--input", shards, "--output", folder / "curve.png", "--reference")
     return Tuned(tune("--model", tiny_model, *options, folder=folder), folder)
 
 
 def tune(*options: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run the command in a folder that is its state folder too."""
-    environment = {"SHARDSIFT_STATE_DIR": str(folder), "SHARDSIFT_THREADS": "1", "SHARDSIFT_DTYPE": "float32"}
+    environment = {"SHARDSIFT_STATE_DIR": str(folder), "SHARDSIFT_THREADS": "1"}
     return call_command("worker", "tune", *options, environment=environment, folder=folder)
 
 
@@ -48,11 +48,17 @@ def test_the_command_draws_a_curve_and_prints_a_line_per_setting_on_stdout_and_i
     lines = answer.stdout.splitlines()
 
     assert lines[0].split() == ["batch", "rows/s"]
-    assert [line.split("  ")[0] for line in lines[1:3]] == ["500 tokens", "1,500 tokens"]
+    assert [line.split("  ")[0] for line in lines[1:5]] == [
+        "500 tokens",
+        "1,500 tokens",
+        "pipeline, 5 rows",
+        "pipeline, 10 rows",
+    ]
     assert sum(line.endswith("best") for line in lines[1:3]) == 1
+    assert not any(line.endswith("best") for line in lines[3:5])
     assert "12 texts: 12 sequences with " in answer.stdout
     assert (tuned.folder / "curve.png").read_bytes().startswith(b"\x89PNG")
-    assert "Turn 1 of 3: 500 tokens:" in answer.stderr
+    assert "Turn 1 of 1: 500 tokens:" in answer.stderr
     assert "Traceback" not in answer.stderr
 
 
@@ -79,14 +85,14 @@ def test_a_workers_model_uses_the_result_unless_the_user_chose(
 
 
 @pytest.mark.slow
-def test_the_batch_size_experiment_of_zero_shot_has_a_sequence_for_each_label(tmp_path: Path) -> None:
+def test_the_batch_size_experiment_of_zero_shot_has_both_curves(tmp_path: Path) -> None:
     model = nli_classifier(tmp_path / "nli", "BART")
-    options = ("--rows", "3", "--budgets", "512")
+    options = ("--dtype", "float32", "--rows", "3", "--repeats", "1", "--budgets", "512", "--reference")
     labels = ("--labels", "climate change,food,code", "--output", tmp_path / "curve.png")
 
     lines = tune("--model", model, *options, *labels, folder=tmp_path).stdout.splitlines()
 
-    assert lines[1].split("  ")[0] == "512 tokens"
+    assert [line.split("  ")[0] for line in lines[1:3]] == ["512 tokens", "pipeline, 5 rows"]
     assert any(line.startswith("3 texts: 9 sequences with ") for line in lines)
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
@@ -95,6 +101,7 @@ def test_the_batch_size_experiment_of_zero_shot_has_a_sequence_for_each_label(tm
     ("options", "message"),
     [
         (("--model", "one,two"), "`worker tune` tries one model"),
+        (("--passages", "head+tail", "--reference"), "The plain pipeline takes neither --passages nor"),
         (("--max-tokens", "100000"), "The model takes 3 to 512 tokens, not 100000. Choose another --max-tokens"),
         (("--labels", "a,b"), "cannot choose from --labels: none of its outputs is called entailment"),
         (("--output", "/nowhere/curve.png"), "worker: Cannot write the chart to /nowhere/curve.png"),

@@ -29,7 +29,7 @@ from shardsift.fleet.process.tuned import FILE_NAME, Key, Tuned, find_tuned, rea
 from shardsift.fleet.run.flops import Shape, shape_of
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.tokenizing.tokens import Tokens
-from shardsift.worker.tuning.trials import Trial, best_of, budget_candidates, run_trials
+from shardsift.worker.tuning.trials import Method, Setting, Trial, best_of, budget_candidates, run_trials
 from shardsift.worker.tuning.tune import trial_texts
 from shardsift.worker.tuning.tune_options import TuneOptions, check_chart, parse_budgets
 from support.backends import Preceded
@@ -77,13 +77,17 @@ def test_a_model_with_unknown_layers_has_no_figure_instead_of_a_wrong_one(config
 
 
 def a_trial(size: int, rate: float | None) -> Trial:
-    return Trial(budget=size, rows_per_second=rate)
+    return Trial(setting=a_budget(size), rows_per_second=rate)
+
+
+def a_budget(size: int) -> Setting:
+    return Setting(method=Method.BUDGET, size=size)
 
 
 def test_the_best_is_the_smallest_within_two_percent_of_the_fastest() -> None:
     trials = (a_trial(512, 90.0), a_trial(1024, 98.5), a_trial(2048, 99.0), a_trial(4096, 100.0), a_trial(8192, None))
 
-    assert best_of(trials).budget == 1024
+    assert best_of(trials).setting.size == 1024
 
 
 def test_if_no_budget_fits_the_error_suggests_smaller_ones() -> None:
@@ -101,7 +105,7 @@ def test_a_budget_whose_batches_had_to_be_halved_does_not_count(scorer: Sequence
     rows = scorer.encode(["word " * 98] * 40)  # of 100 tokens
 
     candidates = budget_candidates(scorer, [rows], (500, 1_000, 2_000))
-    trials = run_trials(candidates, rows=40, device=CPU, say=quiet)
+    trials = run_trials(candidates, rows=40, repeats=1, device=CPU, say=quiet)
 
     assert [trial.rows_per_second is not None for trial in trials] == [True, True, False]
     assert not replace(scorer, max_batch_tokens=2_000).score_encoded(rows).errors  # a worker would have continued

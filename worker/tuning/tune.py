@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -25,14 +26,30 @@ from shardsift.worker.scoring.tokenizing.tokenize import plain_texts
 from shardsift.worker.service.serving import key_of, load_untuned_model
 from shardsift.worker.shard.scoring_groups import reading_of
 from shardsift.worker.shard.window_scoring import unscorable_rows
-from shardsift.worker.tuning.trials import Trial, best_of, budget_candidates, run_trials
+from shardsift.worker.tuning.trials import (
+    Method,
+    Trial,
+    TrialTexts,
+    best_of,
+    budget_candidates,
+    reference_candidates,
+    run_trials,
+)
 from shardsift.worker.tuning.tune_options import TuneOptions, parse_budgets
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 _ROWS = {"cpu": 64, "mps": 1_000, "cuda": 20_000}  # texts of a trial, so that it takes a few seconds
+_REFERENCE_ROWS = 2_304  # most texts for the pipeline, which is slow: three batches of the largest size
 _CPU_BUDGETS = (512, 1_024, 2_048, 4_096, 8_192)
 _STEP_ROWS = 256  # decoded at once
 _GPU_BUDGETS = (4_096, 8_192, 16_384, 32_768, 65_536, 131_072, 262_144)
-TrialTexts: TypeAlias = pa.LargeStringArray | pa.StructArray  # texts, or pairs of them
+
+_AXIS = {
+    Method.BUDGET: "tokens in a batch, padding included",
+    Method.PIPELINE: "rows in a batch of the plain pipeline (float32)",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,32 +60,41 @@ class Tuning:
     sequences: int  # more than `texts` if texts have several passages or labels
     mean_tokens: float  # of a sequence
     best: Trial
-    trials: tuple[Trial, ...]
+    trials: tuple[Trial, ...]  # our budgets, then the pipeline if it was tried
 
 
 def tune(settings: Settings, scoring: Scoring, options: TuneOptions, say: Callable[[str], None]) -> Tuning:
     """Measure the budgets, and store the best one. Raises UsageError or ModelError, if possible before the trials."""
     model = scoring.model
     say(f"Loading {model.name}")
+    commit = None if model.is_folder else model.revision
     scorer = load_untuned_model(model, settings)
     device, kind = scorer.device, scorer.device.type
     texts = trial_texts(options.input_uri, options, options.rows or _ROWS[kind])
     reading = reading_of(scoring)
     windows = _encoded(scorer, reading, texts)
     lengths = np.concatenate([window.sequences.batch_lengths for window in windows])
+    measured = partial(run_trials, repeats=options.repeats, device=device, say=say)
 
     budgets = parse_budgets(options.budgets) if options.budgets else (_CPU_BUDGETS if kind == "cpu" else _GPU_BUDGETS)
     candidates = budget_candidates(scorer, windows, budgets, reading)
-    trials = run_trials(candidates, rows=len(texts), device=device, say=say)
+    trials = measured(candidates, rows=len(texts))
     best = best_of(trials)
     tuned = Tuned(
         key=key_of(scorer, model),
-        max_batch_tokens=best.budget,
+        max_batch_tokens=best.setting.size,
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
+    stored_in = store_tuned(settings.state_dir, tuned)
+    del scorer, candidates  # to free their memory for the reference
+    if options.reference:
+        rows = min(len(texts), _REFERENCE_ROWS)
+        sequences = rows * (scoring.outputs if scoring.zero_shot else 1)
+        pipelines = reference_candidates(scoring, commit, texts[:rows], sequences, device)
+        trials += measured(pipelines, rows=rows)
     return Tuning(
         tuned=tuned,
-        stored_in=store_tuned(settings.state_dir, tuned),
+        stored_in=stored_in,
         texts=len(texts),
         sequences=len(lengths),
         mean_tokens=float(lengths.mean()),
@@ -130,7 +156,7 @@ def tuning_table(tuning: Tuning) -> Table:
     table.add_column("rows/s", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for trial in tuning.trials:
-        table.add_row(f"{trial.budget:,} tokens", _rate(trial.rows_per_second), "best" if trial == tuning.best else "")
+        table.add_row(str(trial.setting), _rate(trial.rows_per_second), "best" if trial == tuning.best else "")
     return table
 
 
@@ -151,6 +177,8 @@ def tuning_lines(tuning: Tuning) -> list[str]:
             f"With more rows there is less padding: a worker sorts up to {WINDOW_ROWS:,} rows together. "
             "Try more with --rows."
         )
+    if any(trial.setting.method is Method.PIPELINE for trial in tuning.trials):
+        lines.append("The pipeline runs in float32, and its time includes tokenizing.")
     return [
         *lines,
         f"Stored in {tuning.stored_in}. A worker that loads {key.model} on {key.device} in {key.dtype}, {key.backend}, "
@@ -159,25 +187,31 @@ def tuning_lines(tuning: Tuning) -> list[str]:
 
 
 def draw_chart(file: Path, tuning: Tuning) -> None:
-    """Draw rows per second over the token budget, as a PNG."""
+    """Draw rows per second as a PNG: a curve for our budgets and, if it was tried, one for the pipeline."""
     from matplotlib.figure import Figure
 
     trials, best, key = tuning.trials, tuning.best, tuning.tuned.key
-    fits = [trial for trial in trials if trial.rows_per_second]
-    figure = Figure(layout="constrained")
+    methods = [method for method in Method if any(trial.setting.method is method for trial in trials)]
+    figure = Figure(figsize=(6.4 * len(methods), 4.8), layout="constrained")
     figure.suptitle(f"{Path(key.model).name} on {key.device}, {key.dtype}, {key.backend}")
-    axes = figure.subplots()
-    axes.plot([trial.budget for trial in fits], [trial.rows_per_second or 0 for trial in fits], marker="o")
+    panels = figure.subplots(1, len(methods), squeeze=False, sharey=True)[0]
+    for method, axes in zip(methods, panels, strict=True):
+        _draw_method(axes, method, [trial for trial in trials if trial.setting.method is method])
+    label = f"best: {best.setting}, {_rate(best.rows_per_second)} rows/s"
+    panels[0].axvline(best.setting.size, color="tab:green", label=label)
+    panels[0].legend(loc="lower right")
+    panels[0].set_ylabel("rows/s")
+    panels[0].set_ylim(bottom=0)
+    figure.savefig(file, format="png", dpi=150)
+
+
+def _draw_method(axes: "Axes", method: Method, trials: list[Trial]) -> None:
+    fits = [trial for trial in trials if trial.rows_per_second]
+    axes.plot([trial.setting.size for trial in fits], [trial.rows_per_second or 0 for trial in fits], marker="o")
     for trial in trials:
         if trial.rows_per_second is None:
-            axes.axvline(trial.budget, color="tab:red", linestyle=":", label=f"{trial.budget:,} tokens: out of memory")
-    label = f"best: {best.budget:,} tokens, {_rate(best.rows_per_second)} rows/s"
-    axes.axvline(best.budget, color="tab:green", label=label)
-    axes.legend(loc="lower right")
+            axes.axvline(trial.setting.size, color="tab:red", linestyle=":", label=f"{trial.setting}: out of memory")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_xlabel("tokens in a batch, padding included")
-    axes.set_ylabel("rows/s")
-    axes.set_ylim(bottom=0)
+    axes.set_xlabel(_AXIS[method])
     axes.grid(alpha=0.3)
-    figure.savefig(file, format="png", dpi=150)

@@ -53,6 +53,11 @@ class TuneOptions:
             help="Token budgets to try. Default: 512 to 8,192 on a CPU, 4,096 to 262,144 on a GPU.",
         ),
     ] = None
+    repeats: Annotated[int, typer.Option(min=1, help="Number of times to time each setting.")] = 3
+    reference: Annotated[
+        bool,
+        typer.Option("--reference/--no-reference", help="Also time the plain pipeline. Slow."),
+    ] = False
     output: Annotated[
         Path,
         typer.Option(metavar="PNG", help="File for the chart. none: draw no chart."),
@@ -81,6 +86,10 @@ def scoring_to_tune(settings: "Settings", options: TuneOptions) -> Scoring:
         text_columns=("text",),
         text_pair_column=options.text_pair_column,
     )
+    if options.reference and (scoring.passages != "head" or (scoring.zero_shot and scoring.max_tokens)):
+        raise UsageError(
+            "The plain pipeline takes neither --passages nor --max-tokens with --labels. Leave out --reference, or these."
+        )
     if options.chart_file:
         check_chart(options.chart_file)
     return scoring
