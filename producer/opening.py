@@ -73,6 +73,8 @@ def open_ledger_of(
     Without `run_id`, take the only run that the action `to` applies to. Without `to` as well, take the newest run under
     way, or else the newest. Raises UsageError if the ledger has no such run, or if a folder is named instead.
     """
+    if not isinstance(run_id, str | None):  # from Python
+        raise UsageError(f"run_id={run_id!r} is wrong: it is the id of a run as a text, or its unique beginning.")
     if run_id == "":
         raise UsageError("The run id is empty. `producer runs` lists the run ids.")
     if run_id and "/" in run_id:

@@ -45,7 +45,9 @@ def resume_run(ledger: Ledger, run_id: str, *, max_cost: float | None = None) ->
     steering = steered(ledger, run_id, max_cost=max_cost)
     why = steering.why_too_expensive(ledger.counts(run_id).worker_seconds)
     if why and ledger.state(run_id).paused is not None:
-        raise UsageError(f"Run {run_id} stays paused: {why}. Raise --max-cost first, or set it to 0 for no limit.")
+        raise UsageError(
+            f"Run {run_id} stays paused: {why}. Raise --max-cost with `producer set`, or set it to 0 for no limit."
+        )
     ledger.steer(run_id, steering)
     return ledger.resume(run_id)
 

@@ -93,10 +93,10 @@ def _table(head: str, rows: Iterable[tuple[str, Measured]]) -> str:
 
 def _picture(column: str, thresholds: Sequence[Measured], at: Measured) -> str:
     """Draw each threshold's precision and recall with their intervals, as text, so that a card needs no other file."""
-    names = ["", *(f"{one.threshold:.9g}" for one in thresholds)]
+    names = [f"{one.threshold:.9g}" for one in thresholds]
     first = max(map(len, names))
     lines = [f"{'':{first}}  {'precision, 0 to 100 %':{_WIDTH}}  recall, 0 to 100 %"]
-    for name, one in zip(names[1:], thresholds, strict=True):
+    for name, one in zip(names, thresholds, strict=True):
         line = f"{name:>{first}}  {_drawn(one.precision)}  {_drawn(one.recall)}"
         lines.append(f"{line}  the filter" if one is at else line)
     return "\n".join(

@@ -159,6 +159,12 @@ def test_what_is_no_path_uri_or_run_is_reported(place: Any) -> None:
             call(place)
 
 
+def test_what_is_no_id_of_a_run_is_told() -> None:
+    for call in (shardsift.status, shardsift.pause, shardsift.resume, shardsift.cancel, shardsift.retry):
+        with pytest.raises(UsageError, match="^run_id=3 is wrong: it is the id of a run as a text, or its unique"):
+            call(3)  # type: ignore[operator]
+
+
 def test_options_of_a_training_that_are_missing_are_named() -> None:
     with pytest.raises(TypeError, match="^Name base_model and output, which have no default"):
         shardsift.train()  # type: ignore[call-arg]
