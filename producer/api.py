@@ -29,7 +29,6 @@ from shardsift.producer.evidence.rows_to_label import rows_to_label
 from shardsift.producer.evidence.sheet import ArrowTable, read_labels
 from shardsift.producer.local.run import run_locally
 from shardsift.producer.opening import open_ledger_of, output_of, published_output_of
-from shardsift.producer.patience import patient
 from shardsift.producer.planning.enqueue import Enqueued
 from shardsift.producer.planning.enqueue import enqueue as enqueue_plan
 from shardsift.producer.planning.options import RefilterKeywords, RefilterOptions, RunKeywords, RunOptions
@@ -41,6 +40,7 @@ from shardsift.producer.publishing.publish import with_findings
 from shardsift.producer.scores.scored_run import ScoredRun, scored_run
 from shardsift.producer.status import RunStatus, run_status
 from shardsift.producer.status.watch import watch
+from shardsift.producer.transient_errors import with_retries
 from shardsift.producer.verify.verification import Verification
 from shardsift.producer.verify.verify import verify as verify_output
 
@@ -338,7 +338,7 @@ def retry(run_id: str | None = None, *, redis_url: str | None = None) -> RunStat
     run_id: a run's id, or its unique beginning. Default: the only run that can be retried.
     """
     with _run_of(run_id, redis_url, to="retry") as (settings, ledger, run):
-        patient(retry_run)(ledger, run)
+        with_retries(retry_run)(ledger, run)
         send_shards(settings, ledger, run)
         return run_status(ledger, run)
 

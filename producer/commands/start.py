@@ -119,14 +119,14 @@ def refilter(
     from shardsift.fleet.process.wording import is_place
     from shardsift.fleet.scorers.stored_scores import published_run
     from shardsift.producer.opening import published_output_of
-    from shardsift.producer.patience import patient
     from shardsift.producer.planning.refilter import plan_refilter
+    from shardsift.producer.transient_errors import with_retries
 
     uri, earlier = (target, None) if target and is_place(target) else published_output_of(target, read_settings())
     plan = plan_refilter(uri, options, earlier=earlier)
     for line in plan.notes:
         say(line)
-    replaced = patient(published_run)(plan.spec.output_uri) if options.replaces else None
+    replaced = with_retries(published_run)(plan.spec.output_uri) if options.replaces else None
     _run(plan, workers=workers, verify=verify, as_json=as_json, replaced=replaced)
 
 
@@ -181,9 +181,9 @@ def _say_sent(replaced: "Published") -> None:
     """After replacing an earlier run's output, say how many bytes were sent. Unchanged files are not sent again."""
     from shardsift.fleet.scorers.stored_scores import published_run
     from shardsift.fleet.storage.inspection import files_of
-    from shardsift.producer.patience import patient
+    from shardsift.producer.transient_errors import with_retries
 
-    before, now = (files_of(one.receipts).keys() for one in (replaced, patient(published_run)(replaced.uri)))
+    before, now = (files_of(one.receipts).keys() for one in (replaced, with_retries(published_run)(replaced.uri)))
     sent, whole = (sum(file.size_bytes for file in files) for files in (now - before, now))
     say(f"Sent {sent:,} of {whole:,} bytes. The other files had not changed.")
 

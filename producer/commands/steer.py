@@ -15,15 +15,15 @@ commands = Commands(panel="Runs")
 def retry(run_id: RunId = None) -> None:
     """Queue the failed shards of a run again, or resume a cancelled run."""
     from shardsift.producer.opening import open_ledger_of
-    from shardsift.producer.patience import patient
     from shardsift.producer.planning.retry import retry_run
     from shardsift.producer.planning.steering import send_shards
     from shardsift.producer.status import run_status
     from shardsift.producer.status.advice import what_it_waits_for
+    from shardsift.producer.transient_errors import with_retries
 
     with open_ledger_of(run_id, read_settings(), to="retry") as (settings, ledger, run_id):
         before = run_status(ledger, run_id)
-        retried = patient(retry_run)(ledger, run_id)
+        retried = with_retries(retry_run)(ledger, run_id)
         send_shards(settings, ledger, run_id)
         for name in retried.changed:
             say(f"Shard {name}: the file has changed since it was enqueued. Its current content will be scored.")
@@ -115,13 +115,13 @@ def set_(
 def finalize(run_id: RunId = None) -> None:
     """Publish a run now, without its failed shards. A run without failures is published automatically."""
     from shardsift.producer.opening import open_ledger_of
-    from shardsift.producer.patience import patient
     from shardsift.producer.publishing.publish import NotReady, finalize_run, with_findings
     from shardsift.producer.status import ExitCode, run_status
+    from shardsift.producer.transient_errors import with_retries
 
     with open_ledger_of(run_id, read_settings(), to="publish") as (_, ledger, run_id):
         ledger.clear_publish_error(run_id)
-        outcome = patient(finalize_run)(ledger, run_id, without_failed=True)
+        outcome = with_retries(finalize_run)(ledger, run_id, without_failed=True)
         if isinstance(outcome, NotReady):
             say(f"Not published: {outcome.reason}.")
             raise typer.Exit(ExitCode.CANCELLED if ledger.state(run_id).cancelled else ExitCode.RUNNING)

@@ -27,11 +27,11 @@ from shardsift.producer.evidence.evidence import model_and_scoring
 from shardsift.producer.evidence.intervals import LabelledStratum, Measured, measured
 from shardsift.producer.evidence.sheet import WEIGHT, ArrowTable, Labels, good_rows, is_sheet, read_labels
 from shardsift.producer.evidence.strata import Scores, Stratum, check_divides, text_of
-from shardsift.producer.patience import patient
 from shardsift.producer.planning.cut import Integers, RankedRun, Values, scores_of_keys
 from shardsift.producer.planning.options import Ranking
 from shardsift.producer.scores.distribution import Bin, lowest_kept, score_bins
 from shardsift.producer.scores.scored_run import ScoredRun, ranked_by, scored_run
+from shardsift.producer.transient_errors import with_retries
 
 _FEW = 0.001  # share of the rows
 _OFF_BY = 0.01  # rounding error of a number of drawn rows that is computed from a weight
@@ -72,7 +72,7 @@ def labels_from(named: Location | ArrowTable, settings: Settings, *, is_weighted
     return read_labels(named, is_weighted=is_weighted)
 
 
-@patient
+@with_retries
 def evaluate_run(
     run: ScoredRun,
     labels: Labels | ScoredRun,

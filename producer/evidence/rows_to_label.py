@@ -26,11 +26,11 @@ from shardsift.producer.evidence.sheet import (
     good_rows,
 )
 from shardsift.producer.evidence.strata import Stratum
-from shardsift.producer.patience import patient
 from shardsift.producer.planning.options import Ranking
 from shardsift.producer.scores.distribution import lowest_kept
 from shardsift.producer.scores.input_rows import read_rows, source_of
 from shardsift.producer.scores.scored_run import ScoredRun, ranked_by
+from shardsift.producer.transient_errors import with_retries
 
 _WITHOUT_THRESHOLD = Fraction(1, 10)  # draw around the edge of this share of the best rows
 
@@ -43,7 +43,7 @@ class Sheet:
     lines: tuple[str, ...]
 
 
-@patient
+@with_retries
 def rows_to_label(
     run: ScoredRun,
     *,

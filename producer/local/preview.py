@@ -29,16 +29,16 @@ from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.scratch import remove_abandoned, scratch_folder
 from shardsift.producer.evidence.intervals import Part, Share, share_of_good
 from shardsift.producer.local.run import run_locally
-from shardsift.producer.patience import patient
 from shardsift.producer.planning.columns import find_columns
 from shardsift.producer.planning.estimate import Looked, looked_at
 from shardsift.producer.planning.inputs import Input, list_input
 from shardsift.producer.planning.plan import Plan
-from shardsift.producer.planning.sample import SampledShard
+from shardsift.producer.planning.sampled_work import SampledShard
 from shardsift.producer.scores.distribution import filter_threshold, score_tables, threshold_column
 from shardsift.producer.scores.input_rows import read_rows
 from shardsift.producer.scores.scored_run import NearRow, near_lines, rows_near, scored_run
 from shardsift.producer.status import RunStatus
+from shardsift.producer.transient_errors import with_retries
 
 _SHOWN = 3  # texts of each kind
 _MANY_ROWS = 10**9  # stands for the rows of the input, of which the sample is a small part
@@ -80,7 +80,7 @@ def preview_run(plan: Plan, settings: Settings, rows: int) -> Preview:
     """
     remove_abandoned(settings.scratch_dir)
     with handling(signal.SIGTERM, by=signal.default_int_handler), scratch_folder(settings.scratch_dir) as folder:
-        sample = patient(draw_rows)(plan.spec, plan.shards, rows)
+        sample = with_retries(draw_rows)(plan.spec, plan.shards, rows)
         found = Preview(**looked_at(plan.spec, sample))
         places = [(one.shard.name, number) for one in sample for number in one.numbers if number not in one.noted]
         if not places:

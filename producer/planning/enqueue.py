@@ -18,11 +18,11 @@ from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.fleet.storage.inspection import Finding
 from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import Output, Recovered, refilter_command
-from shardsift.producer.patience import patient
 from shardsift.producer.planning.plan import Plan
 from shardsift.producer.planning.steering import steered
 from shardsift.producer.publishing.publish import inspect_and_repair, publish_evidence
 from shardsift.producer.status import run_status
+from shardsift.producer.transient_errors import with_retries
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -85,7 +85,7 @@ def enqueue(
     # worker scores finished shards, and the next call reads the receipts.
     recovered, taken = Recovered(), list[Receipt]()
     if not (ledger.state(spec.run_id).complete and ledger.counts(spec.run_id).is_whole):
-        recovered, taken = patient(output.recovered)(), ledger.take_receipts(spec.run_id)
+        recovered, taken = with_retries(output.recovered)(), ledger.take_receipts(spec.run_id)
     added = ledger.add_shards(spec, plan.shards, now=time.time())
     ledger.steer(spec.run_id, steered(ledger, spec.run_id, price_per_gpu_hour=settings.price_per_gpu_hour))
     ledger.set_command(spec.run_id, plan.command)
@@ -99,8 +99,8 @@ def enqueue(
         ledger.settle_format(spec.run_id, joint_format({scoring.queue: one.dtype for scoring, one in made_in}))
     ledger.mark_enqueued(spec.run_id, shards=len(plan.shards))
     ledger.clear_publish_error(spec.run_id)
-    findings = patient(inspect_and_repair)(ledger, spec.run_id, hashes=verify)
-    findings = findings or patient(_losses)(output, recovered, spec, hashes=verify)
+    findings = with_retries(inspect_and_repair)(ledger, spec.run_id, hashes=verify)
+    findings = findings or with_retries(_losses)(output, recovered, spec, hashes=verify)
     if plan.evidence and ledger.state(spec.run_id).publication:
         publish_evidence(spec.output_uri, spec.run_id, plan.evidence)
     queue_lost_shards(ledger, spec.run_id, resend_seconds=settings.resend_seconds)
@@ -119,7 +119,7 @@ def enqueue(
     )
 
 
-@patient
+@with_retries
 def scored_before(plan: Plan, ledger: Ledger, settings: Settings) -> str:
     """Return a message that names an earlier run with the scores of this plan, and the command that reuses them.
 
@@ -157,7 +157,7 @@ def _has_scores(run_id: str, spec: RunSpec, ledger: Ledger) -> bool:
 def check_output(plan: Plan, ledger: Ledger | None) -> None:
     """Raise UsageError if `enqueue` would find that the output cannot be used. Changes nothing."""
     try:
-        patient(open_output(plan.spec.output_uri, plan.spec.run_id).check_free)(plan.spec)
+        with_retries(open_output(plan.spec.output_uri, plan.spec.run_id).check_free)(plan.spec)
     except OutputTaken as taken:
         if not (ledger and _has_scored_nothing(plan.spec.output_uri, taken.run_id, ledger)):
             raise
@@ -171,18 +171,18 @@ def _reserved(output: Output, spec: RunSpec, ledger: Ledger, *, public: bool) ->
     publishes it.
     """
     try:
-        patient(output.reserve)(spec, public=public)
+        with_retries(output.reserve)(spec, public=public)
     except OutputTaken as taken:
         if not _has_scored_nothing(spec.output_uri, taken.run_id, ledger):
             raise
         ledger.cancel(taken.run_id, replaced_by=spec.run_id)
-        patient(open_output(spec.output_uri, taken.run_id).withdraw)()
-        patient(output.reserve)(spec, public=public)
+        with_retries(open_output(spec.output_uri, taken.run_id).withdraw)()
+        with_retries(output.reserve)(spec, public=public)
         return taken.run_id
     return None
 
 
-@patient
+@with_retries
 def _has_scored_nothing(output_uri: str, run_id: str, ledger: Ledger) -> bool:
     """Return whether a run has no scores in the ledger or in the output. False if the ledger does not have the run."""
     _, counts, pace = ledger.progress(run_id)

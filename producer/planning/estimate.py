@@ -22,7 +22,7 @@ from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.producer.gpus import GPUS, PRICES_FROM, gpu_called, list_price
 from shardsift.producer.planning.inputs import count_rows
 from shardsift.producer.planning.plan import Plan
-from shardsift.producer.planning.sample import CHARS_PER_TOKEN, SampledShard, Work, sample_shards, work_of
+from shardsift.producer.planning.sampled_work import CHARS_PER_TOKEN, SampledShard, Work, sample_shards, work_of
 
 _SECONDS = 3600
 _REMOTE_FOOTERS, _LOCAL_FOOTERS = 16, 2_000  # reading more than this takes too long

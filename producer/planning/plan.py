@@ -7,7 +7,6 @@ from shardsift.fleet.errors import ShardError
 from shardsift.fleet.run.spec import RunSpec, Shard, file_name
 from shardsift.fleet.storage.open_output import open_output
 from shardsift.producer.evidence.evidence import Evidence, evidence_for
-from shardsift.producer.patience import patient
 from shardsift.producer.planning.choice import choose_rows
 from shardsift.producer.planning.columns import find_columns
 from shardsift.producer.planning.destination import find_destination
@@ -16,6 +15,7 @@ from shardsift.producer.planning.layout import check_layout
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.reproduce import command_again
 from shardsift.producer.planning.scorings import find_scorings
+from shardsift.producer.transient_errors import with_retries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Plan:
     left_out: tuple[str, ...] = ()  # files in the input's folders that are not read, because of their names
 
 
-@patient
+@with_retries
 def plan_run(options: RunOptions) -> Plan:
     """Resolve input and model, and check what can be checked without a GPU. Raises UsageError if a check fails."""
     destination = find_destination(options)

@@ -9,7 +9,6 @@ from shardsift.fleet.run.spec import RunSpec, disclosed_inputs
 from shardsift.fleet.scorers.stored_scores import model_of, published_run
 from shardsift.fleet.storage.open_output import Published, is_on_hub
 from shardsift.producer.evidence.evidence import evidence_for
-from shardsift.producer.patience import patient
 from shardsift.producer.planning.choice import check_filter, condition
 from shardsift.producer.planning.columns import with_folder_columns
 from shardsift.producer.planning.cut import RankedRun, best_rows, buckets_of
@@ -19,11 +18,12 @@ from shardsift.producer.planning.layout import check_layout
 from shardsift.producer.planning.options import InputOptions, RefilterOptions
 from shardsift.producer.planning.plan import Plan, as_enqueued
 from shardsift.producer.planning.reproduce import command_with_other_rows
+from shardsift.producer.transient_errors import with_retries
 
 _NAMED_SHARDS = 3
 
 
-@patient
+@with_retries
 def plan_refilter(scores_uri: str, options: RefilterOptions, *, earlier: RunSpec | None = None) -> Plan:
     """Plan a run over the scores that are published at `scores_uri`, and over their input.
 

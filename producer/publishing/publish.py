@@ -24,13 +24,13 @@ from shardsift.fleet.storage.manifest import Manifest
 from shardsift.fleet.storage.open_output import content_at, is_on_hub, manifest_at, open_output, published_at
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH, Output
 from shardsift.producer.evidence.evidence import Evidence, check_evidence, evidence_in
-from shardsift.producer.patience import patient
 from shardsift.producer.publishing.card import Beside, dataset_card
 from shardsift.producer.publishing.card_evidence import evidence_section, with_section
 from shardsift.producer.publishing.hub_cards import NO_CARDS, read_hub_cards
 from shardsift.producer.publishing.merge import DATA, SCORES, merge_shards
 from shardsift.producer.scores.distribution import score_picture
 from shardsift.producer.status import Checked, RunStatus
+from shardsift.producer.transient_errors import with_retries
 
 _MOST_TRIES = 5  # each conflict means that another process committed; after this many, a later sweep tries again
 _NAMED_REASONS = 5
@@ -130,7 +130,7 @@ def inspect_and_repair(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Fi
     return tuple(findings)
 
 
-@patient
+@with_retries
 def publish_evidence(uri: str, run_id: str, evidence: Evidence) -> None:
     """Write evidence for a published run's filter to its card and manifest, in one commit. May run twice.
 
@@ -160,7 +160,7 @@ def publish_evidence(uri: str, run_id: str, evidence: Evidence) -> None:
         output.publish((), {CARD_PATH: now, MANIFEST_PATH: manifest.to_parquet()}, parent=head)
 
 
-@patient
+@with_retries
 def with_findings(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
     """Inspect a published run's output and add the findings to its status, because the ledger's record may be wrong.
 
@@ -333,6 +333,6 @@ def _repairable(findings: Sequence[Finding]) -> list[Finding]:
 def _tidy(output: Output, receipts: Sequence[Receipt]) -> None:
     """Remove leftovers. Call it before recording the publication, so that it is repeated after a crash."""
     try:
-        patient(output.tidy)(receipts)
+        with_retries(output.tidy)(receipts)
     except (ShardError, TransientError) as error:
         logger.warning("%s The data are published; remove it by hand.", error)

@@ -21,12 +21,12 @@ from shardsift.fleet.run.text import whole_texts
 from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.fleet.storage.open_output import stored_scores
 from shardsift.producer.opening import open_ledger_of
-from shardsift.producer.patience import patient
 from shardsift.producer.planning.cut import Edge, RankedRun, bucket_shares, columns_of_input
 from shardsift.producer.planning.inputs import absolute_uri
 from shardsift.producer.planning.options import Ranking, RankingKeywords
 from shardsift.producer.scores.distribution import histograms_of, score_bins, score_tables
 from shardsift.producer.scores.input_rows import read_rows, source_of
+from shardsift.producer.transient_errors import with_retries
 from shardsift.producer.verify.source import source_shards
 
 
@@ -148,7 +148,7 @@ class ScoredRun:
         return dict(rows.most_common())
 
 
-@patient
+@with_retries
 def scored_run(target: str | None, settings: Settings) -> ScoredRun:
     """Open a run by its id, or by the path or URI of its output. None opens the only run with done shards.
 
@@ -181,7 +181,7 @@ def scored_run(target: str | None, settings: Settings) -> ScoredRun:
 # The edges between equal parts of the rows.
 
 
-@patient
+@with_retries
 def edges_of_run(run: ScoredRun, ranking: Ranking, parts: int, *, source: tuple[str, ...]) -> list[Edge]:
     """Find the scores that divide the rows of finished shards into `parts` equal parts."""
     return ranked_by(run, ranking, source).edges(bucket_shares(parts))
@@ -216,7 +216,7 @@ class NearRow:
 _Row = TypeVar("_Row", bound=NearRow)
 
 
-@patient
+@with_retries
 def rows_of_run_near(
     run: ScoredRun, column: str | None, *, near: float, count: int, source: tuple[str, ...]
 ) -> list[NearRow]:

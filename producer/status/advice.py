@@ -9,7 +9,7 @@ from shardsift.fleet.ledger import RunningShard
 from shardsift.fleet.presence.announcements import ALIVE_SECONDS, machine_names
 from shardsift.fleet.process.wording import counted, first_of, place_taken, shown_duration
 from shardsift.fleet.storage.inspection import lines_of
-from shardsift.producer.status.causes import causes_of, failure_lines, retry_lines
+from shardsift.producer.status.failure_causes import causes_of, failure_lines, retry_lines
 from shardsift.producer.status.view import MOST_RETRIES, Checked, RunStatus
 
 Level = Literal["good", "doubtful", "bad"]

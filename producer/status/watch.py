@@ -16,7 +16,7 @@ from shardsift.fleet.process.redis_away import as_ours
 from shardsift.fleet.process.wording import counted, wrapped
 from shardsift.producer.status import RunStatus, run_status
 from shardsift.producer.status.advice import troubles, verdict
-from shardsift.producer.status.causes import Cause, causes_of, retry_lines
+from shardsift.producer.status.failure_causes import Cause, causes_of, retry_lines
 from shardsift.producer.status.screen import status_screen
 
 _POLL_SECONDS = 0.5

@@ -20,7 +20,7 @@ from shardsift.fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, f
 from shardsift.fleet.storage.open_output import Published, content_at, manifest_at, open_output, published_at
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, output_files
 from shardsift.fleet.storage.parquet import RowGroups
-from shardsift.producer.patience import patient
+from shardsift.producer.transient_errors import with_retries
 from shardsift.producer.verify.rows import kept_faults, scored_rows
 from shardsift.producer.verify.source import source_faults, source_shards, unlisted_shards
 from shardsift.producer.verify.verification import Fault, Verification
@@ -29,7 +29,7 @@ _OF_OUR_CODE = (pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError
 _READERS = 4  # threads; decompressing and hashing release the GIL
 
 
-@patient
+@with_retries
 def verify(
     uri: str,
     *,

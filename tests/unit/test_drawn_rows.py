@@ -11,7 +11,7 @@ import pytest
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.producer.local.preview import draw_rows
 from shardsift.producer.planning.inputs import list_input, split
-from shardsift.producer.planning.sample import SampledShard
+from shardsift.producer.planning.sampled_work import SampledShard
 from support.line_files import write_file
 from support.records import a_spec
 

@@ -12,7 +12,7 @@ from shardsift.fleet.run.scoring import ZeroShot
 from shardsift.fleet.run.spec import Shard
 from shardsift.producer.gpus import GPUS, PRICED_ON, gpu_called
 from shardsift.producer.planning.estimate import DeviceEstimate, Estimate, Range, priced, rows_by_size
-from shardsift.producer.planning.sample import SampledShard, tokens_read
+from shardsift.producer.planning.sampled_work import SampledShard, tokens_read
 from support.records import a_shard, a_spec
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from shardsift.fleet.ledger import Failure
-from shardsift.producer.status.causes import causes_of, failure_lines, retry_lines
+from shardsift.producer.status.failure_causes import causes_of, failure_lines, retry_lines
 
 NO_COLUMN = 'Shard {shard} has no column "text"; it has: url, content. Name one with --text-column.'
 REMEDY = "Leave the field out with --columns, or convert the files to Parquet."

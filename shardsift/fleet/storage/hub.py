@@ -22,6 +22,7 @@ from shardsift.fleet.run.receipt import OutputFile, Receipt
 from shardsift.fleet.run.spec import RunSpec, data_path_of
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.folder import FolderOutput
+from shardsift.fleet.storage.hub_commit import commit
 from shardsift.fleet.storage.hub_files import HubApi, HubFiles
 from shardsift.fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile
 from shardsift.fleet.storage.manifest import findings, read_manifest, receipts_listed, replaced_files
@@ -37,7 +38,7 @@ from shardsift.fleet.storage.output import (
     read_accepted,
     refuse_files_of_others,
 )
-from shardsift.fleet.storage.run_branch import MAIN, PULL_REQUEST, RunBranch, commit
+from shardsift.fleet.storage.run_branch import MAIN, PULL_REQUEST, RunBranch
 
 # `@main` and a commit are refused: main is written without @, and a commit is not a branch.
 _PLACE = re.compile(rf"hf://datasets/([^/@]+/[^/@]+)(?:@(?!{MAIN}$|[0-9a-f]{{40}}$)([\w.-]+|{PULL_REQUEST}\d+))?/?")

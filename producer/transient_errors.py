@@ -16,7 +16,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def patient(do: Callable[P, T]) -> Callable[P, T]:
+def with_retries(do: Callable[P, T]) -> Callable[P, T]:
     """Decorate a function so that calls are repeated after a TransientError, up to five times. Then the error is raised.
 
     The function must be safe to call twice. Errors of this machine, such as expired credentials, and errors that ask for
@@ -24,7 +24,7 @@ def patient(do: Callable[P, T]) -> Callable[P, T]:
     """
 
     @wraps(do)
-    def patiently(*args: P.args, **kwargs: P.kwargs) -> T:
+    def retried(*args: P.args, **kwargs: P.kwargs) -> T:
         for pause_seconds in _PAUSES_SECONDS:
             try:
                 return do(*args, **kwargs)
@@ -36,4 +36,4 @@ def patient(do: Callable[P, T]) -> Callable[P, T]:
             time.sleep(wait_seconds)
         return do(*args, **kwargs)
 
-    return patiently
+    return retried
