@@ -189,7 +189,7 @@ def _has_scored_nothing(output_uri: str, run_id: str, ledger: Ledger) -> bool:
     if run_id not in ledger.run_ids() or counts.done or pace.rows:
         return False
     output = open_output(output_uri, run_id)
-    return output.published() != run_id and output.recovered() == Recovered()
+    return not output.is_published() and output.recovered() == Recovered()
 
 
 def _losses(output: Output, recovered: Recovered, spec: RunSpec, *, hashes: bool) -> tuple[Finding, ...]:
@@ -197,6 +197,6 @@ def _losses(output: Output, recovered: Recovered, spec: RunSpec, *, hashes: bool
 
     Empty if all its files are whole. The shards concerned are scored again.
     """
-    if not recovered.partial or output.published() != spec.run_id:
+    if not recovered.partial or not output.is_published():
         return ()
     return tuple(output.inspect([*recovered.whole, *recovered.partial], hashes=hashes))

@@ -20,8 +20,8 @@ from shardsift.fleet.run.spec import RunSpec, data_path_of, scores_path_of
 from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.fleet.storage.hub_access import is_card_accepted
 from shardsift.fleet.storage.inspection import Finding, Problem, is_readable_card, lines_of
-from shardsift.fleet.storage.manifest import Manifest
-from shardsift.fleet.storage.open_output import content_at, is_on_hub, manifest_at, open_output, published_at
+from shardsift.fleet.storage.manifest import Manifest, joined
+from shardsift.fleet.storage.open_output import content_at, is_on_hub, open_output
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH, Output
 from shardsift.producer.evidence.evidence import Evidence, check_evidence, evidence_in
 from shardsift.producer.publishing.card import Beside, dataset_card
@@ -118,7 +118,7 @@ def inspect_and_repair(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Fi
     spec = ledger.spec(run_id)
     publication, counts = ledger.state(run_id).publication, ledger.counts(run_id)
     output = open_output(spec.output_uri, run_id)
-    if counts.open or not counts.done or not (publication or output.published() == run_id):
+    if counts.open or not counts.done or not (publication or output.is_published()):
         return ()
     findings = output.inspect(Receipts(ledger.receipts(run_id)), hashes=hashes)
     if publication is None or _repairable(findings):
@@ -140,7 +140,7 @@ def publish_evidence(uri: str, run_id: str, evidence: Evidence) -> None:
     output = open_output(uri, run_id)
     head = output.head()
     published, card = published_run(uri), content_at(uri, CARD_PATH)
-    if published.run_id != run_id:
+    if run_id not in published.run_ids:
         raise UsageError(f"The output {uri} now holds the data of another run, {published.run_id}.")
     check_evidence(evidence, published.spec)
     if card is None or not is_readable_card(card):
@@ -250,12 +250,12 @@ def _published(output: Output, manifest: Manifest, *, hashes: bool, is_current: 
         # Read first: if another process commits after this, our commit is refused instead of repeating its files.
         head = output.head()
         findings = output.inspect(receipts, hashes=hashes)
-        _refuse_another_run(spec, findings)
+        _refuse_another_run(spec, output, findings)
         stale = _stale(findings, manifest)
         # A staged file must replace a damaged one even if the damaged one has the right size.
         if not _repairable(findings) and not stale and not output.has_staged(receipts):
             return output.head()
-        documents = _documents(manifest, findings)
+        documents = _documents(output, manifest, findings)
         if stale and not is_current():
             raise PublishConflict(
                 f"Shards of {spec.output_uri} were scored again meanwhile; the next sweep tries again."
@@ -277,24 +277,23 @@ def _stale(findings: Sequence[Finding], manifest: Manifest) -> list[str]:
     return [path for path in foreign if path in own]
 
 
-def _refuse_another_run(spec: RunSpec, findings: Sequence[Finding]) -> None:
+def _refuse_another_run(spec: RunSpec, output: Output, findings: Sequence[Finding]) -> None:
+    """Raise UsageError if the output has the manifest of a run that this one neither extends nor replaces."""
     if any(finding.path == MANIFEST_PATH and not finding.is_mendable for finding in findings):
-        other = published_at(spec.output_uri, manifest_at(spec.output_uri))
-        if other and other.run_id != spec.run_id and not other.gives_way_to(spec):
-            raise UsageError(f"The output {spec.output_uri} now holds the data of another run, {other.run_id}.")
+        there = output.manifest()
+        if there and not (spec.run_id in there.run_ids or there.gives_way_to(spec) or there.grows_by(spec)):
+            raise UsageError(f"The output {spec.output_uri} now holds the data of another run, {there.run_id}.")
 
 
-def _documents(manifest: Manifest, findings: Sequence[Finding]) -> dict[str, bytes]:
+def _documents(output: Output, manifest: Manifest, findings: Sequence[Finding]) -> dict[str, bytes]:
     """Return the manifest, card and picture to write, by path. Empty if only data files need repair.
 
-    Keeps an edited card.
+    They are about all runs of the dataset. Keeps an edited card.
     """
     problems = {finding.path: finding.problem for finding in findings}
     if not {finding.path for finding in _repairable(findings)} & {MANIFEST_PATH, CARD_PATH}:
         return {}
-    there = published_at(manifest.spec.output_uri, manifest_at(manifest.spec.output_uri))
-    if there and there.run_id == manifest.run_id and there.evidence:  # of `producer evaluate --update-card`
-        manifest = replace(manifest, evidence=there.evidence)
+    manifest = joined(output.manifest(), manifest)
     picture = score_picture(manifest.spec, manifest.receipts)
     card = _card(manifest, has_picture=picture is not None)
     content = replace(manifest, card_sha256=sha256(card).hexdigest()).to_parquet()

@@ -56,7 +56,9 @@ class RunSpec:
     __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
     input_uris: tuple[str, ...]
-    input_revision: str  # the commit of a Hub dataset, else a digest of the shards' names and identities
+    # The commit of a Hub dataset, else a digest of the shards' names and identities. Empty for a run that extends another:
+    # its id stays the same if further files come before it is published.
+    input_revision: str
     crawl: str | None
     columns: tuple[tuple[str, str], ...]  # (name, Arrow type) of every input column, in order
     scorings: tuple[Scoring, ...]  # one or more, with different score columns
@@ -69,6 +71,7 @@ class RunSpec:
     rows_per_task: int | None = None  # longer Parquet files are split into shards of whole row groups
     target_file_bytes: int | None = None  # target size of merged data files; None: one file per shard
     max_bad_rows: float = 0.01  # share of a shard's rows that may be unreadable; with more, the shard fails
+    extends: str | None = None  # the run whose published dataset this one adds shards to
     buckets: Buckets | None = None
     best: BestRows | None = None
     window_rows: int = WINDOW_ROWS

@@ -1,6 +1,7 @@
 """An output in a folder, a bucket or anything that fsspec can write.
 
 <output>/.shardsift/<run_id>/spec.json                    the run that this output belongs to
+<output>/.shardsift/<run_id>/manifest.parquet             as the run published it, if the output has several runs
 <output>/.shardsift/accepted.json                         changed input files that `producer retry` accepted
 <output>/.shardsift/<run_id>/receipts/<shard>/<attempt>.json
 <output>/.shardsift/<run_id>/staged/data/…/<attempt>      until published
@@ -21,7 +22,7 @@ from shardsift.fleet.run.spec import RunSpec, data_path_of, disclosed_spec, scor
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.files import READERS, Files, hashed
 from shardsift.fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, StoredFile, files_of
-from shardsift.fleet.storage.manifest import findings, read_manifest, receipts_listed
+from shardsift.fleet.storage.manifest import Manifest, findings, last_manifest, read_manifest
 from shardsift.fleet.storage.output import (
     ACCEPTED_PATH,
     CARD_PATH,
@@ -46,7 +47,7 @@ WORKPLACE = ".shardsift"
 class FolderOutput(Output):
     def __init__(self, uri: str, run_id: str) -> None:
         self.uri = uri
-        self._run_id = run_id
+        self.run_id = run_id
         self._workplace = f"{WORKPLACE}/{run_id}"
         self._spec_path = f"{self._workplace}/spec.json"
         self._files = Files(uri)
@@ -54,7 +55,7 @@ class FolderOutput(Output):
     def check_free(self, spec: RunSpec) -> None:
         with translated(f"Looking at {self.uri}"):
             self._refuse_other_runs(spec)
-            if not self._is_reserved and self.published() != self._run_id:
+            if not self._is_reserved and not self.is_published():
                 refuse_files_of_others(self.uri, self._files.names_in(""), self._files.content(CARD_PATH))
                 self._refuse_overlap()
 
@@ -104,13 +105,14 @@ class FolderOutput(Output):
         return {files.run_id: files} if files else {}
 
     def accept(self, files: AcceptedFiles) -> None:
-        with translated(f"Recording the accepted files of {self._run_id} in {self.uri}"):
+        with translated(f"Recording the accepted files of {self.run_id} in {self.uri}"):
             self._write(ACCEPTED_PATH, files.to_json())
 
     def recovered(self) -> Recovered:
         with translated(f"Reading the receipts in {self.uri}"):
             sizes = self._files.sizes(*DATA_FOLDERS, f"{self._workplace}/staged")
-            listed = receipts_listed(self._files.content(MANIFEST_PATH), self._run_id)
+            manifest = self.manifest()
+            listed = manifest.receipts_of(self.run_id) if manifest else ()
             published = {digest for receipt in listed for digest in digests(receipt)}
             whole, partial = [], []
             for _, receipts in by_shard([*self.stored_receipts(), *listed]):
@@ -135,10 +137,14 @@ class FolderOutput(Output):
             for path in self._checkpoints_of(shard):
                 self._files.remove(path)
 
-    def published(self) -> str | None:
+    def manifest(self) -> Manifest | None:
         with translated(f"Reading {self.uri}/{MANIFEST_PATH}"):
-            manifest = read_manifest(self._files.content(MANIFEST_PATH))
-        return manifest.run_id if manifest else None
+            if manifest := read_manifest(self._files.content(MANIFEST_PATH)):
+                return manifest
+            copies = {
+                run_id: read_manifest(self._files.content(_copy_path(run_id))) for run_id in _runs_in(self._files)
+            }
+        return last_manifest(copies)
 
     @contextmanager
     def open_file(self, file: OutputFile) -> Iterator[BinaryIO]:
@@ -154,7 +160,7 @@ class FolderOutput(Output):
                 ours = (file.path for file in files_of(receipts))
                 stored = hashed(self._files, stored, ours)
             manifest, card = self._files.content(MANIFEST_PATH), self._files.content(CARD_PATH)
-        return list(findings(self._run_id, receipts, stored, manifest, card))
+        return list(findings(self.run_id, receipts, stored, manifest, card, last=self.manifest))
 
     def has_staged(self, receipts: Sequence[Receipt]) -> bool:
         with translated(f"Looking at {self.uri}"):
@@ -164,7 +170,7 @@ class FolderOutput(Output):
     def publish(
         self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str, removed: Sequence[str] = ()
     ) -> str:
-        with translated(f"Publishing {self._run_id} to {self.uri}"):
+        with translated(f"Publishing {self.run_id} to {self.uri}"):
             staged = self._checked(receipts)
             for path in removed:
                 self._files.remove(path)
@@ -172,6 +178,8 @@ class FolderOutput(Output):
                 self._move_into_place(shard, file)
             self._files.sync_folders(file.path for file in files_of(receipts))
             for path in sorted(documents, key=lambda path: path == MANIFEST_PATH):
+                if path == MANIFEST_PATH and len(_runs_in(self._files)) > 1:
+                    self._write(_copy_path(self.run_id), documents[path])
                 self._write(path, documents[path])
             self._remove_staged(receipts)
         return self.head()
@@ -209,13 +217,13 @@ class FolderOutput(Output):
         return self._files.exists(self._spec_path)
 
     def _refuse_other_runs(self, spec: RunSpec) -> None:
-        others = [run_id for run_id in _reserved_by(self._files) if run_id != self._run_id]
-        if others:
-            raise other_run(self.uri, others[0], self._spec_of(others[0]), spec)
-        if self._is_reserved:
+        manifest = self.manifest()
+        published = manifest.run_ids if manifest else ()
+        if self.run_id in published:
             return
-        manifest = read_manifest(self._files.content(MANIFEST_PATH))
-        if manifest and manifest.run_id != self._run_id:
+        if others := [run_id for run_id in _runs_in(self._files) if run_id not in (self.run_id, *published)]:
+            raise other_run(self.uri, others[0], self._spec_of(others[0]), spec)
+        if manifest and not (self._is_reserved or manifest.grows_by(spec)):
             raise other_run(self.uri, manifest.run_id, manifest.spec, spec)
 
     def _refuse_overlap(self) -> None:
@@ -223,7 +231,7 @@ class FolderOutput(Output):
         for files in self._files.neighbours(WORKPLACE, MANIFEST_PATH):
             with suppress(ShardError), translated(f"Looking at {files.root}"):  # skip an output that cannot be read
                 manifest = read_manifest(files.content(MANIFEST_PATH))
-                if runs := _reserved_by(files) or ([manifest.run_id] if manifest else []):
+                if runs := _runs_in(files) or ([manifest.run_id] if manifest else []):
                     raise UsageError(
                         f"The output {self.uri} lies inside or around {files.root}, the output of another run, {runs[0]}. "
                         "Choose another --output."
@@ -299,7 +307,7 @@ class FolderOutput(Output):
     def stored_receipts(self) -> Iterator[Receipt]:
         paths = [path for path in self._files.sizes(f"{self._workplace}/receipts") if path.endswith(".json")]
         for path, content in self._files.contents(paths):
-            if receipt := read_receipt(content, self._run_id, source=path):
+            if receipt := read_receipt(content, self.run_id, source=path):
                 yield receipt
 
     def _whole(
@@ -324,7 +332,12 @@ class FolderOutput(Output):
         )
 
 
-def _reserved_by(files: Files) -> list[str]:
+def _copy_path(run_id: str) -> str:
+    return f"{WORKPLACE}/{run_id}/{MANIFEST_PATH}"
+
+
+def _runs_in(files: Files) -> list[str]:
+    """List the runs that have reserved an output."""
     return sorted(name for name in files.names_in(WORKPLACE) if files.exists(f"{WORKPLACE}/{name}/spec.json"))
 
 

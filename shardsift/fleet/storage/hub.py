@@ -25,7 +25,7 @@ from shardsift.fleet.storage.folder import FolderOutput
 from shardsift.fleet.storage.hub_commit import commit
 from shardsift.fleet.storage.hub_files import HubApi, HubFiles
 from shardsift.fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile
-from shardsift.fleet.storage.manifest import findings, read_manifest, receipts_listed, replaced_files
+from shardsift.fleet.storage.manifest import Manifest, findings, read_manifest, replaced_files
 from shardsift.fleet.storage.output import (
     ACCEPTED_PATH,
     CARD_PATH,
@@ -42,6 +42,7 @@ from shardsift.fleet.storage.run_branch import MAIN, PULL_REQUEST, RunBranch
 
 # `@main` and a commit are refused: main is written without @, and a commit is not a branch.
 _PLACE = re.compile(rf"hf://datasets/([^/@]+/[^/@]+)(?:@(?!{MAIN}$|[0-9a-f]{{40}}$)([\w.-]+|{PULL_REQUEST}\d+))?/?")
+_PUBLISH = "Publish run "  # begins the titles of commits with a manifest
 SHARDS_A_COMMIT = 5_000  # with two files each; the client's documentation gives 25,000 files as the limit
 
 
@@ -53,18 +54,19 @@ class HubOutput(Output):
 
     def __init__(self, uri: str, run_id: str, state: FolderOutput | None = None) -> None:
         self.uri = uri
-        self._run_id = run_id
+        self.run_id = run_id
         self._state = state
         self._repo_id, self._target = place_of(uri)
-        self._title = f"Publish run {run_id}"
+        self._title = f"{_PUBLISH}{run_id}"
         self._api = HubApi()
         self._files = HubFiles(skip_instance_cache=True)
         self._branch = RunBranch(self._api, self._repo_id, run_id, self._target)
 
     def check_free(self, spec: RunSpec) -> None:
         with translated(f"Looking at {self.uri}"), suppress(RepositoryNotFoundError, RevisionNotFoundError):
-            if not self._is_ours(spec):
-                self._refuse_reservation_of(self._branch.reserved_by_other())
+            published = self._published_runs(spec)
+            if self.run_id not in published:
+                self._refuse_reservation_of(self._branch.reserved_by_other(published))
 
     def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
         if self._state:
@@ -73,8 +75,9 @@ class HubOutput(Output):
             with translated(f"Preparing the output {self.uri}"):
                 self._create_repo(public=public)
                 self._branch.create_target()
-                if not self._is_ours(spec):
-                    self._refuse_reservation_of(self._branch.reserve(spec))
+                published = self._published_runs(spec)
+                if self.run_id not in published:
+                    self._refuse_reservation_of(self._branch.reserve(spec, published))
         except ShardError as error:
             raise UsageError(f"{error} The output must be a dataset repository that HF_TOKEN can write.") from error
 
@@ -122,8 +125,8 @@ class HubOutput(Output):
         return found
 
     def accept(self, files: AcceptedFiles) -> None:
-        with translated(f"Recording the accepted files of {self._run_id} in {self.uri}"):
-            self._branch.write(ACCEPTED_PATH, files.to_json(), message=f"Accept changed files of {self._run_id}")
+        with translated(f"Recording the accepted files of {self.run_id} in {self.uri}"):
+            self._branch.write(ACCEPTED_PATH, files.to_json(), message=f"Accept changed files of {self.run_id}")
 
     def recovered(self) -> Recovered:
         """Find the receipts of shards that are published, saved on the run's branch, or stored in `state`.
@@ -131,7 +134,8 @@ class HubOutput(Output):
         Shards from `state` are saved now. Those whose blobs the Hub has dropped are left out.
         """
         with translated(f"Reading the receipts in {self.uri}"):
-            listed = self._listed_receipts()
+            manifest = self.manifest()
+            listed = manifest.receipts_of(self.run_id) if manifest else ()
             published = self._branch.of_those_in(self._target, listed)
             # After a merge, a shard's rows are in the file of an earlier shard, which replaces the file of its worker.
             chosen = {
@@ -154,12 +158,12 @@ class HubOutput(Output):
         return receipts
 
     def unsaved(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
-        with translated(f"Looking for files of {self._run_id} in {self.uri}"):
+        with translated(f"Looking for files of {self.run_id} in {self.uri}"):
             return self._branch.lacking(receipts)
 
     def save(self, receipts: Sequence[Receipt]) -> None:
         damaged: dict[str, str] = {}
-        with translated(f"Saving shards of {self._run_id} on a branch of {self.uri}"):
+        with translated(f"Saving shards of {self.run_id} on a branch of {self.uri}"):
             for start in range(0, len(receipts), SHARDS_A_COMMIT):
                 try:
                     self._branch.save(receipts[start : start + SHARDS_A_COMMIT])
@@ -168,17 +172,16 @@ class HubOutput(Output):
         if damaged:
             raise OutputDamaged(damaged)
 
-    def published(self) -> str | None:
+    def manifest(self) -> Manifest | None:
         with translated(f"Reading {self.uri}/{MANIFEST_PATH}"):
-            manifest = read_manifest(self._content(MANIFEST_PATH))
-        return manifest.run_id if manifest else None
+            return read_manifest(self._content(MANIFEST_PATH)) or self._last_manifest()
 
     def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
         """Find what is wrong. Always compares hashes, because the Hub lists the sha256 of its files."""
         with translated(f"Looking at {self.uri}"):
             stored = {path: file for folder in DATA_FOLDERS for path, file in self._files_in(folder)}
             manifest, card = self._content(MANIFEST_PATH), self._content(CARD_PATH)
-        return list(findings(self._run_id, receipts, stored, manifest, card))
+        return list(findings(self.run_id, receipts, stored, manifest, card, last=self.manifest))
 
     @contextmanager
     def open_file(self, file: OutputFile) -> Iterator[BinaryIO]:
@@ -190,7 +193,7 @@ class HubOutput(Output):
             commit = self._commit_with(file, self._branch.name) or self._commit_with(file, self._target)
             if commit is None:
                 raise ShardError(
-                    f"{file.path} is not in {self.uri} as it was written, and not on the branch of {self._run_id}"
+                    f"{file.path} is not in {self.uri} as it was written, and not on the branch of {self.run_id}"
                 )
             path = f"datasets/{self._repo_id}@{commit}/{file.path}"
             with self._files.open(path, "rb", size=file.size_bytes) as content:
@@ -217,20 +220,20 @@ class HubOutput(Output):
         commit to the run's branch in ever smaller parts, and raises OutputDamaged with those whose blobs the Hub has dropped.
         If it has dropped none after all, raises PublishConflict, so that the caller reads the output's state again and retries.
         """
-        with translated(f"Publishing {self._run_id} to {self.uri}"):
-            if accepted := self.accepted().get(self._run_id):  # because the branch will be removed
+        with translated(f"Publishing {self.run_id} to {self.uri}"):
+            if accepted := self.accepted().get(self.run_id):  # because the branch will be removed
                 documents = {**documents, ACCEPTED_PATH: accepted.to_json()}
-            removed = sorted({*removed, *(self._replaced(receipts, parent) if documents else ())})
+            removed = sorted({*removed, *self._replaced(documents, parent)})
             commit_to_target = partial(commit, self._api, self._repo_id, to=self._target)
             try:
                 *parts, last = self._parts(receipts, parent)
                 for part in parts:
-                    parent = commit_to_target(part, {}, message=f"A part of run {self._run_id}", parent=parent)
+                    parent = commit_to_target(part, {}, message=f"A part of run {self.run_id}", parent=parent)
                 return commit_to_target(last, documents, message=self._title, parent=parent, removed=removed)
             except OutputDamaged as damage:
                 refused = [receipt for receipt in receipts if receipt.shard in damage.damaged]
                 self._branch.save(refused)  # raises OutputDamaged with the shards whose blobs the Hub has dropped
-                raise PublishConflict(f"{self.uri} now has all files of {self._run_id}.") from damage
+                raise PublishConflict(f"{self.uri} now has all files of {self.run_id}.") from damage
 
     def _parts(self, receipts: Sequence[Receipt], parent: str) -> list[Sequence[Receipt]]:
         """Split a large run, because the Hub refuses commits of very many files. Leaves out files that main has."""
@@ -240,14 +243,16 @@ class HubOutput(Output):
         starts = range(0, max(1, len(lacking)), SHARDS_A_COMMIT)
         return [lacking[start : start + SHARDS_A_COMMIT] for start in starts]
 
-    def _replaced(self, receipts: Sequence[Receipt], parent: str) -> list[str]:
-        """List the published files that this run does not have."""
+    def _replaced(self, documents: Mapping[str, bytes], parent: str) -> list[str]:
+        """List the published files of a run that this one replaces."""
+        if MANIFEST_PATH not in documents:
+            return []
         before = read_manifest(self._content(MANIFEST_PATH, revision=parent))
-        paths = replaced_files(before, self._run_id, receipts)
+        paths = replaced_files(before, read_manifest(documents[MANIFEST_PATH]))
         return [path for path, _ in self._branch.digests_at(parent, paths)]
 
     def tidy(self, receipts: Sequence[Receipt]) -> None:
-        with translated(f"Removing the branch of {self._run_id} from {self.uri}"):
+        with translated(f"Removing the branch of {self.run_id} from {self.uri}"):
             self._branch.delete()
 
     def _content(self, path: str, *, revision: str | None = None) -> bytes | None:
@@ -266,16 +271,11 @@ class HubOutput(Output):
                     sha256 = entry.lfs.sha256 if entry.lfs else f"blob {entry.blob_id}"
                     yield entry.path, StoredFile(size_bytes=entry.size, sha256=sha256)
 
-    def _listed_receipts(self) -> Sequence[Receipt]:
-        """Read the receipts in the current manifest or, if it is lost, in that of the run's latest publication."""
-        listed = receipts_listed(self._content(MANIFEST_PATH), self._run_id)
-        if listed or (commit := self._publication()) is None:
-            return listed
-        return receipts_listed(self._content(MANIFEST_PATH, revision=commit), self._run_id)
-
-    def _publication(self) -> str | None:
+    def _last_manifest(self) -> Manifest | None:
+        """Read the manifest of the last commit by which a run was published. None without such a commit."""
         commits = self._api.list_repo_commits(self._repo_id, repo_type="dataset", revision=self._target)
-        return next((commit.commit_id for commit in commits if commit.title == self._title), None)
+        last = next((commit.commit_id for commit in commits if commit.title.startswith(_PUBLISH)), None)
+        return read_manifest(self._content(MANIFEST_PATH, revision=last)) if last else None
 
     def _create_repo(self, *, public: bool) -> None:
         try:
@@ -284,16 +284,18 @@ class HubOutput(Output):
             self._api.create_repo(self._repo_id, repo_type="dataset", private=not public)
         self._api.auth_check(self._repo_id, repo_type="dataset", write=True)
 
-    def _is_ours(self, spec: RunSpec) -> bool:
-        """Return whether this run is published here. Raises UsageError if the repository holds other data."""
-        manifest = read_manifest(self._content(MANIFEST_PATH))
-        if manifest and manifest.run_id != self._run_id and not manifest.gives_way_to(spec):
-            raise other_run(self.uri, manifest.run_id, manifest.spec, spec)
-        if not manifest and not self._publication() and not self._branch.is_reserved():
-            entries = self._api.list_repo_tree(self._repo_id, repo_type="dataset", revision=self._target)
-            names = [entry.path for entry in entries]
-            refuse_files_of_others(self.uri, names, self._content(CARD_PATH))
-        return manifest is not None and manifest.run_id == self._run_id
+    def _published_runs(self, spec: RunSpec) -> tuple[str, ...]:
+        """List the runs that are published here. Raises UsageError if the repository holds data of others."""
+        manifest = read_manifest(self._content(MANIFEST_PATH)) or self._last_manifest()
+        if manifest is None:
+            if not self._branch.is_reserved():
+                entries = self._api.list_repo_tree(self._repo_id, repo_type="dataset", revision=self._target)
+                names = [entry.path for entry in entries]
+                refuse_files_of_others(self.uri, names, self._content(CARD_PATH))
+            return ()
+        if self.run_id in manifest.run_ids or manifest.gives_way_to(spec) or manifest.grows_by(spec):
+            return manifest.run_ids
+        raise other_run(self.uri, manifest.run_id, manifest.spec, spec)
 
     def _refuse_reservation_of(self, other: str | None) -> None:
         if other:

@@ -4,10 +4,12 @@ It contains a digest of its own content, which `read_manifest` checks.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from hashlib import sha256
-from itertools import islice
+from heapq import merge
+from itertools import groupby, islice
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
@@ -18,7 +20,7 @@ from shardsift.fleet.run.model import folder_revision
 from shardsift.fleet.run.receipt import Provenance, Receipt, Receipts
 from shardsift.fleet.run.spec import RunSpec, disclosed_spec
 from shardsift.fleet.storage.inspection import Finding, Problem, StoredFile, compare, files_of, is_readable_card
-from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
+from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, differences_in_meaning, output_files
 
 _RUN = b"shardsift.run"  # JSON of everything that is not in the rows
 _DIGEST = b"shardsift.sha256"
@@ -56,15 +58,56 @@ _OF_EARLIER_RUN = [pa.field("scores_provenance", pa.struct(_PROVENANCE))]  # onl
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class ListedRun:
+    """A run of a manifest, without its lines."""
+
     run_id: str
     spec: RunSpec  # the disclosed one, when read back
-    receipts: Sequence[Receipt]
     left_out: tuple[str, ...] = ()  # failed shards, if the run was published without them
     shards: int  # all shards of the run, listed and left out
-    card_sha256: str
     command: str | None = None  # that makes the same rows again, without local paths
+
+    def listed(self, *, replaced: int = 0) -> "ListedRun":
+        """Return this run alone, for a manifest of several. Of its shards, later runs list `replaced`."""
+        return ListedRun(
+            run_id=self.run_id,
+            spec=disclosed_spec(self.spec),
+            left_out=self.left_out,
+            shards=self.shards - replaced,
+            command=self.command,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest(ListedRun):
+    """What is published: by one run or, if others extended it, by several.
+
+    The id is then that of the latest run. The other fields are of all runs together; the spec has the inputs of all.
+    """
+
+    receipts: Sequence[Receipt]
+    card_sha256: str
     evidence: str | None = None  # that tells how good the filter is, as JSON
+    runs: tuple[ListedRun, ...] = ()  # in the order of their extensions; empty for one run
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        return tuple(run.run_id for run in self.runs or (self,))
+
+    def receipts_of(self, *run_ids: str) -> Receipts:
+        return Receipts(receipt for receipt in self.receipts if receipt.run_id in run_ids)
+
+    def current(self, run_id: str, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+        """Return those of a run's receipts whose shards no later run has scored again."""
+        if run_id not in self.run_ids[:-1]:
+            return receipts
+        later = {*self.run_ids[self.run_ids.index(run_id) + 1 :]}
+        taken = {receipt.shard for receipt in self.receipts if receipt.run_id in later}
+        return [receipt for receipt in receipts if receipt.shard not in taken] if taken else receipts
+
+    def grows_by(self, spec: RunSpec) -> bool:
+        """Return whether a run adds shards to this dataset, whose rows mean the same."""
+        return spec.extends in self.run_ids and not differences_in_meaning(self.spec, spec)
 
     def gives_way_to(self, spec: RunSpec) -> bool:
         """Return whether another run may replace this one in its output.
@@ -85,9 +128,12 @@ class Manifest:
             "command": self.command,
             "evidence": self.evidence,
         }
+        if self.runs:
+            about["runs"] = _RUNS.dump_python(self.runs, mode="json")
         merged = [] if self.spec.target_file_bytes is None else [pa.field(name, pa.int64()) for name in _MERGED]
         earlier = _OF_EARLIER_RUN if any(one.scores_from for one in self.spec.scorings) else []
-        schema = pa.schema([*_SCHEMA, *merged, *earlier])
+        several = [pa.field("run_id", pa.string())] if self.runs else []
+        schema = pa.schema([*several, *_SCHEMA, *merged, *earlier])
         run, lines, sink = json.dumps(about).encode(), map(_line, self.receipts), pa.BufferOutputStream()
         digest = _Digest(run)
         with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
@@ -100,7 +146,7 @@ class Manifest:
         return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-_MANIFEST, _RECEIPT = TypeAdapter(Manifest), TypeAdapter(Receipt)
+_MANIFEST, _RUNS, _RECEIPT = TypeAdapter(Manifest), TypeAdapter(tuple[ListedRun, ...]), TypeAdapter(Receipt)
 
 
 def read_manifest(content: bytes | None) -> Manifest | None:
@@ -127,23 +173,64 @@ def _listed(file: pq.ParquetFile, digest: "_Digest", run_id: str) -> Iterator[Re
     for batch in file.iter_batches(_AT_ONCE, use_threads=False):
         for line in _lines(batch):
             digest.add(line)
-            yield _RECEIPT.validate_python(_receipt(line, run_id))
+            yield _RECEIPT.validate_python(_receipt(line, line.get("run_id", run_id)))
 
 
-def receipts_listed(content: bytes | None, run_id: str) -> Sequence[Receipt]:
-    """Read the receipts in a published manifest. Empty if it is missing, damaged or another run's."""
-    manifest = read_manifest(content)
-    return manifest.receipts if manifest and manifest.run_id == run_id else ()
+def joined(there: Manifest | None, own: Manifest) -> Manifest:
+    """Return the manifest to publish: `own`, with the other runs of `there` if they are one dataset.
 
-
-def replaced_files(before: Manifest | None, run_id: str, receipts: Sequence[Receipt]) -> list[str]:
-    """List the published files to remove when this run replaces another, whose manifest is `before`.
-
-    Empty if `before` is None or is this run's own manifest.
+    If several runs list a shard, the line of the latest run stays.
     """
-    if before is None or before.run_id == run_id:
+    if there is None or not (own.run_id in there.run_ids or there.grows_by(own.spec)):
+        return own
+    own = replace(own, evidence=there.evidence or own.evidence)
+    runs = {run.run_id: run for run in there.runs or (there,)} | {own.run_id: own}
+    if len(runs) == 1:
+        return own
+    order, replaced, lines = [*runs], Counter[str](), []
+    kept = (receipt for receipt in there.receipts if receipt.run_id != own.run_id)
+    for _, found in groupby(merge(kept, own.receipts, key=_shard), key=_shard):
+        *earlier, latest = sorted(found, key=lambda receipt: order.index(receipt.run_id))
+        replaced.update(receipt.run_id for receipt in earlier)
+        lines.append(latest)
+    listed = tuple(run.listed(replaced=replaced[run_id]) for run_id, run in runs.items())
+    return replace(
+        own,
+        run_id=listed[-1].run_id,
+        spec=replace(listed[-1].spec, input_uris=_inputs(listed), input_revision=""),
+        receipts=Receipts(lines),
+        left_out=tuple(name for run in listed for name in run.left_out),
+        shards=sum(run.shards for run in listed),
+        command="\n\n".join(run.command for run in listed if run.command) or None,
+        runs=listed,
+    )
+
+
+def _shard(receipt: Receipt) -> str:
+    return receipt.shard
+
+
+def _inputs(runs: Iterable[ListedRun]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(uri for run in runs for uri in run.spec.input_uris))
+
+
+def last_manifest(copies: Mapping[str, Manifest | None]) -> Manifest | None:
+    """Restore a lost manifest from the copies that runs kept when they published it, by run. None without copies."""
+    found = {run_id: copy for run_id, copy in copies.items() if copy}
+    if not found:
+        return None
+    last = max(found.values(), key=lambda copy: len(copy.run_ids))
+    for run_id, copy in found.items():  # each run knows its own lines best
+        (own,) = (run.listed() for run in copy.runs or (copy,) if run.run_id == run_id)
+        last = joined(last, replace(last, **vars(own), receipts=copy.receipts_of(run_id), runs=()))
+    return last
+
+
+def replaced_files(before: Manifest | None, after: Manifest | None) -> list[str]:
+    """List the published files to remove when a run replaces another. Empty if it does not."""
+    if before is None or after is None or before.run_id in after.run_ids:
         return []
-    there, here = ({file.path for file in files_of(found)} for found in (before.receipts, receipts))
+    there, here = ({file.path for file in files_of(found.receipts)} for found in (before, after))
     return sorted(there - here)
 
 
@@ -153,20 +240,28 @@ def findings(
     stored: Mapping[str, StoredFile],
     content: bytes | None,
     card: bytes | None,
+    *,
+    last: Callable[[], Manifest | None],
 ) -> Iterator[Finding]:
     """Find what is wrong with an output: it should hold these receipts' files, a manifest that lists them, and a card.
 
-    `content` is the manifest's.
+    `content` is the manifest's. If it is lost, `last` reads the last one. The files of its other runs are left out.
     """
-    yield from compare(receipts, stored)
     manifest = read_manifest(content)
+    listed = manifest or last()
+    own, others = receipts, set[str]()
+    if listed and run_id in listed.run_ids:
+        own = listed.current(run_id, receipts)
+        others = {file.path for one in listed.receipts if one.run_id != run_id for file in output_files(one)}
+        others -= {file.path for receipt in own for file in output_files(receipt)}
+    yield from compare(own, {path: file for path, file in stored.items() if path not in others})
     if content is None:
         yield Finding(path=MANIFEST_PATH, problem=Problem.MISSING)
     elif manifest is None:
         yield Finding(path=MANIFEST_PATH, problem=Problem.UNREADABLE)
-    elif manifest.run_id != run_id:
+    elif run_id not in manifest.run_ids:
         yield Finding(path=MANIFEST_PATH, problem=Problem.FOREIGN, detail=f"it is of the run {manifest.run_id}")
-    elif files_digest(manifest.receipts) != files_digest(receipts):
+    elif files_digest(manifest.receipts_of(run_id, *{one.run_id for one in own})) != files_digest(own):
         yield Finding(path=MANIFEST_PATH, problem=Problem.SHA256, detail="it lists other files than those of the run")
     if card is None:
         yield Finding(path=CARD_PATH, problem=Problem.MISSING)

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from pydantic import TypeAdapter
 
@@ -21,6 +21,9 @@ from shardsift.fleet.run.receipt import OutputFile, Receipt
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import BY_SCORES, RunSpec, Shard, disclosed_spec, part_name
 from shardsift.fleet.storage.inspection import DATA_FOLDERS, Finding, has_text
+
+if TYPE_CHECKING:
+    from shardsift.fleet.storage.manifest import Manifest
 
 # Input files that changed after a run was enqueued, and that `producer retry` accepted as the run's.
 #
@@ -82,6 +85,7 @@ class Output(Protocol):
     """
 
     uri: str
+    run_id: str
 
     # --- for workers ------------------------------------------------------------------------------------------------
 
@@ -152,12 +156,21 @@ class Output(Protocol):
         """
         return
 
-    def published(self) -> str | None:
-        """Return the id of the run that is published here. None if there is none, or its manifest is damaged."""
+    def manifest(self) -> "Manifest | None":
+        """Read the manifest that is published here. If it is lost or damaged, read the last one, if the output has it.
+
+        None if nothing is published here.
+        """
+
+    def is_published(self) -> bool:
+        """Return whether the manifest lists this run."""
+        manifest = self.manifest()
+        return manifest is not None and self.run_id in manifest.run_ids
 
     def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
         """Find what is wrong with the receipts' published files, the manifest and the card, and find foreign files.
 
+        The files of other runs that the manifest lists are neither checked nor foreign.
         Compares sizes, and with `hashes` also content. An output that lists hashes always compares these.
         """
 
@@ -253,6 +266,18 @@ _NAMES = {
     "best": "--keep-top",
     "target_file_bytes": "--target-file-size",
 }
+# Fields on the input, its size, and how it and the stored scores are reached.
+_OF_INPUT = {
+    "input_uris",
+    "input_revision",
+    "crawl",
+    "limit_rows",
+    "rows_per_task",
+    "max_bad_rows",
+    "extends",
+    "output_uri",
+    "scores_from",
+}
 
 
 def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> OutputTaken:
@@ -302,6 +327,11 @@ def refuse_files_of_others(uri: str, names: Collection[str], card: bytes | None)
             f"The output {uri} has a {min(in_the_way)}, which the card of the dataset would replace. Move it away, or choose "
             "another --output."
         )
+
+
+def differences_in_meaning(there: RunSpec, here: RunSpec) -> list[str]:
+    """Name what keeps the rows of two runs from being one dataset. `there` is a disclosed spec. Empty if nothing does."""
+    return [_NAMES.get(name, name.replace("_", " ")) for name in _differing(there, here) or () if name not in _OF_INPUT]
 
 
 def _differing(there: RunSpec | None, here: RunSpec) -> list[str] | None:

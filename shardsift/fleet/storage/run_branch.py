@@ -8,7 +8,7 @@ Besides the errors in their docstrings, methods raise the client's errors.
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 
@@ -64,24 +64,24 @@ class RunBranch:
     def is_reserved(self) -> bool:
         return self._reserved_at(self._run_id) is not None
 
-    def reserved_by_other(self) -> str | None:
-        """Return another run that has reserved the repository, if any."""
-        return next(iter(self._reservations()), None)
+    def reserved_by_other(self, published: Collection[str]) -> str | None:
+        """Return another run that has reserved the repository, if any. The `published` ones no longer need it."""
+        return next(iter(self._reservations(published)), None)
 
-    def reserve(self, spec: RunSpec) -> str | None:
+    def reserve(self, spec: RunSpec, published: Collection[str]) -> str | None:
         """Reserve the repository by committing the spec to the branch. Returns the other run if one has reserved it.
 
         If two runs reserve at the same moment, at least one sees the other after its own commit. A run that sees
         another continues only if its own commit is earlier by the Hub's clock; otherwise it removes its branch. So at
         most one continues. May run twice.
         """
-        if other := self.reserved_by_other():
+        if other := self.reserved_by_other(published):
             return other
         if self.is_reserved():
             return None
         self.write(_spec_path(self._run_id), disclosed_spec(spec).to_json(), message=_reservation(self._run_id))
         ours = self._reserved_at(self._run_id)
-        for other, theirs in self._reservations().items():
+        for other, theirs in self._reservations(published).items():
             if ours is None or theirs is None or theirs <= ours:
                 self.delete()
                 return other
@@ -189,10 +189,10 @@ class RunBranch:
                 self._repo_id, branch=self.name, revision=heads[self._target], repo_type="dataset", exist_ok=True
             )
 
-    def _reservations(self) -> dict[str, datetime | None]:
-        """Return the other runs that reserved the repository, and when."""
-        others = (name.removeprefix(_BRANCHES) for name in self.all_of_runs() if name != self.name)
-        return {other: self._reserved_at(other) for other in others if self._has_spec(other)}
+    def _reservations(self, published: Collection[str]) -> dict[str, datetime | None]:
+        """Return the other runs that reserved the repository and are not published, and when they did."""
+        others = {name.removeprefix(_BRANCHES) for name in self.all_of_runs() if name != self.name}
+        return {other: self._reserved_at(other) for other in sorted(others - {*published}) if self._has_spec(other)}
 
     def _has_spec(self, run_id: str) -> bool:
         revision = f"{_BRANCHES}{run_id}"

@@ -43,9 +43,9 @@ class TestPublishing:
         run.hub.fault(MANIFEST_PATH, method="GET", status=200, body=b"<html>Sign in</html>")
 
         with pytest.raises(TransientError, match="the network failed"):
-            run.output.published()
+            run.output.manifest()
 
-        assert run.output.published() == run.run_id
+        assert run.output.is_published()
 
     def test_finalizers_that_race_make_one_commit(self, run: HubRun) -> None:
         run.hub.fault("/commit/", status=None, delay_seconds=0.5, times=2)  # all have looked before the first commit
@@ -105,7 +105,7 @@ def test_a_run_is_published_on_a_branch_or_pull_request_beside_main(run: HubRun,
     assert run.hub.commits(run.repo, revision=target)[0].title == f"Publish run {run.run_id}"
     assert {*content, MANIFEST_PATH, CARD_PATH} <= run.hub.files(run.repo, revision=target).keys()
     assert (run.titles(), run.branches()) == (on_main, {"main", target})
-    assert run.output.published() == run.run_id
+    assert run.output.is_published()
     assert len(published_run(run.spec.output_uri).receipts) == 2
     card = run.hub.read(run.repo, CARD_PATH, revision=target).decode()
     assert f'load_dataset("{run.repo}"{revision}, split="train"' in card  # as main will have it

@@ -47,7 +47,7 @@ class TestWaves:
         assert half.has(half.content, revision=half.branch)
         assert half.titles() == ["initial commit"]
         assert half.outputs() == set()
-        assert half.output.published() is None
+        assert not half.output.is_published()
 
     @pytest.mark.parametrize("state", ["open", "failed", "cancelled"])
     def test_shards_are_saved_however_the_run_stands(self, half: HubRun, state: str) -> None:

@@ -27,7 +27,7 @@ def test_a_publication_shows_all_files_and_proves_it(place: Place) -> None:
     for receipt in receipts:
         for file in output_files(receipt):
             assert hashlib.sha256(seen[file.path]).hexdigest() == file.sha256
-    assert place.output.published() == RUN
+    assert place.output.is_published()
     assert place.recovered() == receipts
 
 
@@ -46,12 +46,12 @@ def test_of_two_attempts_the_recorded_one_is_published(place: Place) -> None:
 def test_a_publication_that_died_between_two_moves_is_completed(place: Place, moved: int) -> None:
     receipts = [place.stage(shard) for shard in (A, B)]
     place.move_into_place([file for receipt in receipts for file in output_files(receipt)][:moved])
-    assert place.output.published() is None
+    assert not place.output.is_published()
 
     place.publish(*receipts)
 
     assert len(place.files.visible()) == 6
-    assert place.output.published() == RUN
+    assert place.output.is_published()
 
 
 def test_a_publication_in_a_bucket_sends_documents_alone(bucket: str, running_hub: HubServer, tmp_path: Path) -> None:
@@ -151,5 +151,5 @@ def test_finalizers_that_race_make_one_whole_publication(place: Place) -> None:
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda _: place.publish(*receipts), range(4)))
 
-    assert place.output.published() == RUN
+    assert place.output.is_published()
     assert len(place.files.visible()) == 62
