@@ -132,8 +132,8 @@ def refilter(
     with _errors():
         _check_workers(workers)
         settings, name = read_settings(redis_url=redis_url), text_of_place(target)
-        uri, earlier = (name, None) if is_place(name) else published_output_of(name, settings)
-        plan = plan_refilter(uri, options_from(RefilterOptions, keywords), earlier=earlier)
+        uri, input_uris = (name, ()) if is_place(name) else published_output_of(name, settings)
+        plan = plan_refilter(uri, options_from(RefilterOptions, keywords), input_uris=input_uris)
         return run_locally(plan, settings, workers=workers, verify=verify, progress=progress)
 
 

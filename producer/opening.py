@@ -8,7 +8,6 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import first_of, is_place, is_url, local_path
-from shardsift.fleet.run.spec import RunSpec
 from shardsift.producer.local.redis import machine_redis
 from shardsift.producer.status import RunStatus, run_statuses
 
@@ -145,13 +144,15 @@ def _looked_up(target: str | None) -> Iterator[None]:
         raise UsageError(f"{target!r} is no folder here, and cannot be looked up as a run: {error}") from error
 
 
-def published_output_of(run_id: str | None, settings: Settings) -> tuple[str, RunSpec]:
-    """Return the output URI and the spec of a published run. If no run is named, take the only published one.
+def published_output_of(run_id: str | None, settings: Settings) -> tuple[str, tuple[str, ...]]:
+    """Return where a run is published, and the input of all runs of that dataset. Default: the only published run.
 
     Raises UsageError if the run is not published according to the ledger.
     """
     with _looked_up(run_id), open_ledger_of(run_id, settings, to="refilter") as (_, ledger, found):
-        spec, is_published = ledger.spec(found), ledger.state(found).publication is not None
+        output_uri, is_published = ledger.spec(found).output_uri, ledger.state(found).publication is not None
+        published = [run_id for run_id in ledger.run_ids() if ledger.state(run_id).publication]
+        specs = [spec for spec in map(ledger.spec, published) if spec.output_uri == output_uri]
     if not is_published:
         raise UsageError(f"Run {found} is not published yet: producer status {found}")
-    return spec.output_uri, spec
+    return output_uri, tuple(dict.fromkeys(uri for spec in specs for uri in spec.input_uris))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from shardsift.fleet.errors import UsageError
+from shardsift.fleet.errors import ExitCode, NothingToAdd, UsageError
 from shardsift.fleet.process.command_line import Commands, print_json, say
 from shardsift.fleet.process.keywords import with_options_of
 from shardsift.fleet.process.wording import counted, first_of
@@ -98,7 +98,7 @@ def run(
     if dry_run:
         _print_plan(plan, as_json=as_json)
         return
-    _run(plan, workers=workers, verify=verify, score_again=score_again, as_json=as_json)
+    _run(plan, workers=workers, verify=verify, score_again=score_again, as_json=as_json, before=plan.extended)
 
 
 @commands.command(
@@ -122,19 +122,26 @@ def refilter(
     from shardsift.producer.planning.refilter import plan_refilter
     from shardsift.producer.transient_errors import with_retries
 
-    uri, earlier = (target, None) if target and is_place(target) else published_output_of(target, read_settings())
-    plan = plan_refilter(uri, options, earlier=earlier)
+    uri, input_uris = (target, ()) if target and is_place(target) else published_output_of(target, read_settings())
+    plan = plan_refilter(uri, options, input_uris=input_uris)
     for line in plan.notes:
         say(line)
     replaced = with_retries(published_run)(plan.spec.output_uri) if options.replaces else None
-    _run(plan, workers=workers, verify=verify, as_json=as_json, replaced=replaced)
+    _run(plan, workers=workers, verify=verify, as_json=as_json, before=replaced)
 
 
 def _planned(options: RunOptions) -> "Plan":
-    """Check the options and plan the run. Tells the user where the rows go if no --output was given."""
+    """Check the options and plan the run. Tells the user where the rows go if no --output was given.
+
+    Exits with 0 if there is nothing to add to the dataset that is to be extended.
+    """
     from shardsift.producer.planning.plan import plan_run
 
-    plan = plan_run(options)
+    try:
+        plan = plan_run(options)
+    except NothingToAdd as told:
+        say(str(told))
+        raise typer.Exit(ExitCode.DONE) from told
     if not options.output_uri:
         sight = "public" if options.public else "private; --public makes it public"
         say(f"Publishing to {plan.spec.output_uri} (created {sight}).")
@@ -149,7 +156,6 @@ def _planned(options: RunOptions) -> "Plan":
 def _asking(start: Callable[..., Done]) -> Done:
     """Call `start`. If it raises ScoredBefore, ask whether to score the rows again; without a terminal, let it raise."""
     from shardsift.fleet.errors import ScoredBefore
-    from shardsift.producer.status import ExitCode
 
     try:
         return start()
@@ -162,23 +168,22 @@ def _asking(start: Callable[..., Done]) -> Done:
         return start(score_again=True)
 
 
-def _run(plan: "Plan", *, as_json: bool, replaced: "Published | None" = None, **how: Any) -> None:
-    """Do a planned run on this machine and report how it ended."""
+def _run(plan: "Plan", *, as_json: bool, before: "Published | None" = None, **how: Any) -> None:
+    """Do a planned run on this machine and report how it ended. `before` is the dataset that it changes, if any."""
     from shardsift.producer.local.run import run_locally
-    from shardsift.producer.status import ExitCode
 
     try:
         ended = _asking(partial(run_locally, plan, read_settings(), on_enqueued=_say_begun, **how))
     except KeyboardInterrupt as stop:
         say("Stopped. Run the same command again to resume.")
         raise typer.Exit(ExitCode.INTERRUPTED) from stop
-    if replaced and ended.is_published:
-        _say_sent(replaced)
+    if before and ended.is_published:
+        _say_sent(before)
     report(ended, as_json=as_json)
 
 
 def _say_sent(replaced: "Published") -> None:
-    """After replacing an earlier run's output, say how many bytes were sent. Unchanged files are not sent again."""
+    """Say how many bytes of a changed dataset were sent. Unchanged files are not sent again."""
     from shardsift.fleet.scorers.stored_scores import published_run
     from shardsift.fleet.storage.inspection import files_of
     from shardsift.producer.transient_errors import with_retries
@@ -191,7 +196,6 @@ def _say_sent(replaced: "Published") -> None:
 def _preview(plan: "Plan", rows: int, *, as_json: bool) -> None:
     """Print what a sample of the rows gives. Exits with 1 if a run would fail for its bad rows."""
     from shardsift.producer.local.preview import preview_run
-    from shardsift.producer.status import ExitCode
 
     say(f"Scoring up to {counted(rows, 'row')} on this machine. Nothing is published or kept.")
     try:
@@ -209,7 +213,6 @@ def _print_plan(plan: "Plan", *, as_json: bool) -> None:
     """
     from shardsift.producer.planning.enqueue import check_output, scored_before
     from shardsift.producer.planning.estimate import estimate_run, ledger_if_it_answers, plan_report
-    from shardsift.producer.status import ExitCode
 
     settings = read_settings()
     found = plan_report(plan)

@@ -12,7 +12,7 @@ from shardsift.fleet.inputs.folder_columns import folder_values, renamed
 from shardsift.fleet.inputs.formats import format_name, has_footer
 from shardsift.fleet.inputs.open_input import columns_of_lines, open_input
 from shardsift.fleet.run.output_columns import describe_columns
-from shardsift.fleet.run.spec import Shard
+from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.run.text import chosen_columns
 from shardsift.producer.planning.inputs import Input, digest_of, refuse_same_names
 
@@ -35,9 +35,14 @@ class FoundColumns:
     notes: tuple[str, ...]
 
 
-def find_columns(source: Input, named: str | None) -> FoundColumns:
-    """Find the columns that --columns names, or else all. Raises UsageError if a named one is not in the files."""
-    chosen = chosen_columns(named)
+def find_columns(source: Input, named: str | None, *, like: RunSpec | None = None) -> FoundColumns:
+    """Find the columns that --columns names, or else all. Raises UsageError if a named one is not in the files.
+
+    Without names, lines have the columns of the run `like`, because a sample of other files may show other types.
+    """
+    chosen, are_chosen = chosen_columns(named), named is not None
+    if like and named is None and not has_footer(source.shards[0].uri):
+        chosen, are_chosen = like.columns, like.only_columns
     of_folders = _folder_columns(source.shards, chosen or ())
     if chosen is not None:
         chosen = tuple(column for column in chosen if column[0] not in of_folders)
@@ -54,7 +59,7 @@ def find_columns(source: Input, named: str | None) -> FoundColumns:
         schema=schema,
         of_folders=of_folders,
         row_columns=_row_columns(source, schema),
-        are_chosen=chosen is not None,
+        are_chosen=are_chosen and chosen is not None,
         notes=() if named is not None else tuple(_notes(columns)),
     )
 

@@ -94,10 +94,10 @@ def enqueue(
     here = {shard.name: shard.identity for shard in plan.shards}
     receipts = [one for one in (*taken, *recovered.whole) if here.get(one.shard) == one.source_identity]
     restored = ledger.restore(spec.run_id, receipts)
-    for receipt in receipts[:1]:
+    for receipt in [*receipts, *(plan.extended.receipts[:1] if plan.extended else ())][:1]:
         made_in = zip(spec.scorings, receipt.scorings, strict=True)
         ledger.settle_format(spec.run_id, joint_format({scoring.queue: one.dtype for scoring, one in made_in}))
-    ledger.mark_enqueued(spec.run_id, shards=len(plan.shards))
+    ledger.mark_enqueued(spec.run_id)
     ledger.clear_publish_error(spec.run_id)
     findings = with_retries(inspect_and_repair)(ledger, spec.run_id, hashes=verify)
     findings = findings or with_retries(_losses)(output, recovered, spec, hashes=verify)

@@ -51,18 +51,31 @@ class Input:
 
 def read_input(options: InputOptions) -> Input:
     """List the shards that the options name. Raises UsageError if they cannot be read."""
+    return split(limited(listed_input(options), options.limit_rows), options.rows_per_task)
+
+
+def listed_input(options: InputOptions) -> Input:
+    """List the files that the options name, each as one shard. Raises UsageError if they cannot be read."""
     if options.crawl is None and not options.input_uris:
         raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
     for uri in options.input_uris:
         refuse_secrets("--input", uri)
-    source = list_input(*options.input_uris) if options.crawl is None else crawl_input(options.crawl)
-    return split(limited(source, options.limit_rows), options.rows_per_task)
+    return list_input(*options.input_uris) if options.crawl is None else crawl_input(options.crawl)
+
+
+def named_uris(options: InputOptions) -> tuple[str, ...]:
+    """Return the input as the user named it, not pinned to a commit."""
+    return tuple(map(absolute_uri, options.input_uris)) if options.crawl is None else (_crawl_uri(options.crawl),)
+
+
+def _crawl_uri(crawl: str) -> str:
+    return f"hf://datasets/{CRAWLS_DATASET}/data/{crawl}/*.parquet"
 
 
 def crawl_input(crawl: str) -> Input:
     """List the shards of a FineWeb crawl. Raises UsageError with the address of the list of crawls."""
     try:
-        return list_input(f"hf://datasets/{CRAWLS_DATASET}/data/{crawl}/*.parquet")
+        return list_input(_crawl_uri(crawl))
     except UsageError as error:
         page = f"https://huggingface.co/datasets/{CRAWLS_DATASET}/tree/main/data"
         raise UsageError(f"The crawl {crawl!r} cannot be read. The crawls are listed at {page}. {error}") from error

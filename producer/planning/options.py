@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Annotated, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 import typer
 
@@ -45,6 +45,9 @@ EvidenceFile = Annotated[
         help="What `producer evaluate --output` wrote: the card says how good the filter is.",
     ),
 ]
+
+
+Changed = Literal["refuse", "score"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,6 +257,20 @@ class RunOptions(Condition, ScoreOptions, Models, InputOptions):
             "beside main. Default for --crawl: USER/fineweb-CRAWL-MODEL.",
         ),
     ] = ""
+    extends: Annotated[
+        bool,
+        output_option(
+            "--extend",
+            help="Add to the dataset that is published there: score only the files that it does not have. The other options are "
+            "those that made it.",
+        ),
+    ] = False
+    changed: Annotated[
+        Changed,
+        output_option(
+            help="With --extend, what to do if a published file has changed: refuse, or score its new content."
+        ),
+    ] = "refuse"
     public: Public = False
     target_file_size: TargetFileSize = None
     evidence: EvidenceFile = None
@@ -262,6 +279,12 @@ class RunOptions(Condition, ScoreOptions, Models, InputOptions):
         Condition.__post_init__(self)
         InputOptions.__post_init__(self)
         Models.__post_init__(self)
+        if self.changed != "refuse" and not self.extends:
+            raise UsageError("--changed is for --extend: say how to add to a published dataset, or leave it out.")
+        if self.extends and self.limit_rows is not None:
+            raise UsageError(
+                "Use only one of --extend and --limit-rows: a limit would read one of the new files in part."
+            )
 
 
 class ConditionKeywords(TypedDict, total=False):
@@ -300,6 +323,8 @@ class RunKeywords(ScoreKeywords, ConditionKeywords, total=False):
     scorer: str
     dtype: Dtype
     output: Location | None
+    extend: bool
+    changed: Changed
     public: bool
     target_file_size: str | None
     evidence: Location | None

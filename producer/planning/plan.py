@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 
 from shardsift.fleet.errors import ShardError
 from shardsift.fleet.run.spec import RunSpec, Shard, file_name
-from shardsift.fleet.storage.open_output import open_output
+from shardsift.fleet.storage.open_output import Published, open_output
 from shardsift.producer.evidence.evidence import Evidence, evidence_for
 from shardsift.producer.planning.choice import choose_rows
 from shardsift.producer.planning.columns import find_columns
 from shardsift.producer.planning.destination import find_destination
+from shardsift.producer.planning.extend import find_extension
 from shardsift.producer.planning.inputs import Input, absolute_uri, digest_of, read_input
 from shardsift.producer.planning.layout import check_layout
 from shardsift.producer.planning.options import RunOptions
@@ -22,6 +23,7 @@ from shardsift.producer.transient_errors import with_retries
 class Plan:
     spec: RunSpec
     shards: tuple[Shard, ...]
+    extended: Published | None = None  # the dataset that the run adds to
     command: str | None = None  # for the card: the command that reproduces the rows
     evidence: Evidence | None = None  # for the card: how good the filter is
     public: bool = False  # whether to create a new repository as public; the published bytes are the same
@@ -31,10 +33,15 @@ class Plan:
 
 @with_retries
 def plan_run(options: RunOptions) -> Plan:
-    """Resolve input and model, and check what can be checked without a GPU. Raises UsageError if a check fails."""
+    """Resolve input and model, and check what can be checked without a GPU. Raises UsageError if a check fails.
+
+    Raises NothingToAdd for an extension without new files.
+    """
     destination = find_destination(options)
-    source = read_input(options)
-    found = find_columns(source, options.columns)
+    extension = find_extension(options, destination.output_uri) if options.extends else None
+    options = extension.options if extension else options
+    source = extension.source if extension else read_input(options)
+    found = find_columns(source, options.columns, like=extension.published.spec if extension else None)
     scored = find_scorings(options, found)
     spec = RunSpec(
         input_uris=found.source.uris,
@@ -53,15 +60,18 @@ def plan_run(options: RunOptions) -> Plan:
         max_bad_rows=options.max_bad_rows,
     )
     spec, kept_notes = choose_rows(spec, scored.options, found.schema)
+    spec = extension.checked(spec) if extension else spec
     spec, shards = as_enqueued(spec, found.source)
-    layout_notes = check_layout(spec, shards)
+    layout_notes = check_layout(spec, (*shards, *(extension.published_files if extension else ())))
     return Plan(
         spec=spec,
         shards=shards,
+        extended=extension.published if extension else None,
         command=command_again(scored.options, spec),
         evidence=evidence_for(options.evidence, spec),
         public=options.public,
         notes=(
+            *(extension.notes if extension else ()),
             *scored.notes,
             *kept_notes,
             *source.notes,
@@ -82,7 +92,9 @@ def as_enqueued(spec: RunSpec, source: Input) -> tuple[RunSpec, tuple[Shard, ...
     with suppress(ShardError):  # reserving the output says what is wrong with it
         for run_id, accepted in open_output(spec.output_uri, spec.run_id).accepted().items():
             revision = digest_of(map(accepted.as_enqueued, source.listed))
-            earlier = replace(spec, input_revision=revision, columns=accepted.columns or spec.columns)
+            earlier = replace(
+                spec, input_revision=spec.input_revision and revision, columns=accepted.columns or spec.columns
+            )
             if earlier.run_id == run_id:
                 shards = source.shards
                 if accepted.ranges:  # changed files would be split differently now

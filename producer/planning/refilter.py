@@ -5,7 +5,7 @@ from dataclasses import replace
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.inputs.open_input import open_shard
 from shardsift.fleet.process.wording import first_of
-from shardsift.fleet.run.spec import RunSpec, disclosed_inputs
+from shardsift.fleet.run.spec import Shard, disclosed_inputs
 from shardsift.fleet.scorers.stored_scores import model_of, published_run
 from shardsift.fleet.storage.open_output import Published, is_on_hub
 from shardsift.producer.evidence.evidence import evidence_for
@@ -13,7 +13,7 @@ from shardsift.producer.planning.choice import check_filter, condition
 from shardsift.producer.planning.columns import with_folder_columns
 from shardsift.producer.planning.cut import RankedRun, best_rows, buckets_of
 from shardsift.producer.planning.destination import check_destination, file_bytes, place_lines
-from shardsift.producer.planning.inputs import Input, absolute_uri, as_scored, read_input
+from shardsift.producer.planning.inputs import Input, absolute_uri, as_scored, digest_of, read_input
 from shardsift.producer.planning.layout import check_layout
 from shardsift.producer.planning.options import InputOptions, RefilterOptions
 from shardsift.producer.planning.plan import Plan, as_enqueued
@@ -24,19 +24,23 @@ _NAMED_SHARDS = 3
 
 
 @with_retries
-def plan_refilter(scores_uri: str, options: RefilterOptions, *, earlier: RunSpec | None = None) -> Plan:
+def plan_refilter(scores_uri: str, options: RefilterOptions, *, input_uris: tuple[str, ...] = ()) -> Plan:
     """Plan a run over the scores that are published at `scores_uri`, and over their input.
 
-    `earlier` is the published run's spec from the ledger, if known. Unlike the published spec, it has the paths of
-    local inputs. Raises UsageError if nothing is published there, if the input is unknown or is not the one that was
-    scored, or if the filter does not fit.
+    `input_uris` are the places of the input in the ledger, if known: a published dataset does not name local paths.
+    Raises UsageError if nothing is published there, if the input is unknown or is not the one that was scored, or if the
+    filter does not fit.
     """
     published = published_run(absolute_uri(scores_uri).rstrip("/"))
     output_uri = _output(published, options)
-    input_uris = options.input_uris or _input_uris(published, earlier)
-    check_destination(output_uri, input_uris, public=options.public)
-    scored = replace(published.spec, buckets=None, best=None)
-    source = _as_it_was_scored(read_input(InputOptions(input_uris=input_uris, limit_rows=scored.limit_rows)), published)
+    scored = replace(published.spec, buckets=None, best=None, extends=None)
+    has_lines = published.runs and not options.input_uris and _is_on_hub(published)
+    uris = scored.input_uris if has_lines else options.input_uris or input_uris or _input_uris(published)
+    check_destination(output_uri, uris, public=options.public)
+    if has_lines:
+        source = _as_listed(published)
+    else:
+        source = _as_it_was_scored(read_input(InputOptions(input_uris=uris, limit_rows=scored.limit_rows)), published)
     ranked = RankedRun(
         spec=scored,
         output_uri=published.uri,
@@ -93,9 +97,26 @@ def _output(published: Published, options: RefilterOptions) -> str:
     return output_uri or published.uri
 
 
-def _input_uris(published: Published, earlier: RunSpec | None) -> tuple[str, ...]:
-    if earlier:
-        return earlier.input_uris
+def _is_on_hub(published: Published) -> bool:
+    return all(receipt.source_uri.startswith("hf://") for receipt in published.receipts)
+
+
+def _as_listed(published: Published) -> Input:
+    """Take the input from the lines of the manifest, because several runs may have read it at several commits."""
+    shards = tuple(
+        Shard(
+            name=receipt.shard,
+            uri=receipt.source_uri,
+            identity=receipt.source_identity,
+            first_row=receipt.first_row,
+            row_limit=receipt.rows_in,
+        )
+        for receipt in published.receipts
+    )
+    return Input(uris=published.spec.input_uris, revision=digest_of(shards), shards=shards, listed=shards, left_out=())
+
+
+def _input_uris(published: Published) -> tuple[str, ...]:
     spec = published.spec
     if any(not uri.startswith("hf://") for uri in spec.input_uris):
         raise UsageError(
@@ -106,11 +127,15 @@ def _input_uris(published: Published, earlier: RunSpec | None) -> tuple[str, ...
 
 
 def _as_it_was_scored(found: Input, published: Published) -> Input:
-    """Turn the input into the shards of the published run. Raises UsageError if it is not the input of that run."""
+    """Turn the input into the shards of the published run. Files that came later are left out.
+
+    Raises UsageError if it is not the input of that run.
+    """
     files = with_folder_columns(found, published.spec.folder_columns)
-    shards = as_scored(files.shards, published.receipts, published.left_out)
-    here = {name: shard.identity for name, shard in shards.items()}
     scored = {receipt.shard: receipt.source_identity for receipt in published.receipts}
+    shards = as_scored(files.shards, published.receipts, published.left_out)
+    known = {name: shard for name, shard in shards.items() if name in {*scored, *published.left_out}}
+    here = {name: shard.identity for name, shard in known.items()}
     scored |= {name: here[name] for name in published.left_out if name in here}  # these fail again, and are reported
     differing = sorted(name for name in here | scored if here.get(name) != scored.get(name))
     if differing:
@@ -118,4 +143,6 @@ def _as_it_was_scored(found: Input, published: Published) -> Input:
             f"The input is not the one that the run at {published.uri} has scored. Shards that differ: "
             f"{first_of(differing, _NAMED_SHARDS)}. Name that input with --input, or score this one with `producer run`."
         )
-    return replace(files, shards=tuple(shards.values()))
+    if len(known) < len(shards):
+        return replace(files, shards=tuple(known.values()), revision=digest_of(known.values()))
+    return replace(files, shards=tuple(known.values()))

@@ -55,6 +55,7 @@ _MARKUP = re.compile(r"[\\`*_\[\]<>#~$&]")  # characters with a meaning in Markd
 class Beside:
     """Facts for the card that are not in the spec or the receipts."""
 
+    run_ids: Sequence[str] = ()  # of the dataset's runs, the latest last
     command: str | None = None  # that makes the same rows again
     cards: HubCards = NO_CARDS
     left_out: int = 0  # shards that failed
@@ -125,13 +126,13 @@ def _text(
 
 | | |
 |---|---|
-| Source | {_source(spec)}{_format(receipts)} at revision `{spec.input_revision}`{_changed_files(receipts)} |
+| Source | {_source(spec)}{_format(receipts)}{_revision(spec)}{_changed_files(receipts)} |
 {model_rows(spec, receipts)}{contents.filter}\
 | Shards | {len(receipts):,}{f"; {beside.left_out:,} more failed and are not here" if beside.left_out else ""} |
 | Rows in | {rows["rows_in"]:,} |
 {contents.kept}\
 | Not scored | {rows["rows_errored"]:,}{" (the `error` column of `scores/` says why)" if rows["rows_errored"] else ""} |
-{_left_out(receipts)}{_work(receipts, rows["rows_in"])}| Run | `{spec.run_id}` |
+{_left_out(receipts)}{_work(receipts, rows["rows_in"])}{_runs(spec, beside)}
 {models_section(spec, receipts)}{_how_to_make_it_again(spec, beside.command)}
 ## Limitations
 
@@ -169,6 +170,15 @@ def _source(spec: RunSpec) -> str:
     dataset = hub_dataset(spec)
     address = ", ".join(map(cell, disclosed_inputs(spec)))
     return f"{hub_link(dataset[0], 'datasets/')}, {address}" if dataset else address
+
+
+def _revision(spec: RunSpec) -> str:
+    return f" at revision `{spec.input_revision}`" if spec.input_revision else ""
+
+
+def _runs(spec: RunSpec, beside: Beside) -> str:
+    first, *others = beside.run_ids or [spec.run_id]
+    return f"| Run | `{first}`{''.join(f', extended by `{run_id}`' for run_id in others)} |"
 
 
 def _format(receipts: Sequence[Receipt]) -> str:
@@ -288,7 +298,9 @@ def _how_to_make_it_again(spec: RunSpec, command: str | None) -> str:
         return ""
     labels = f"\nThe file `{LABELS_FILE}` has the labels, one a line.\n" if f"@{LABELS_FILE}" in command else ""
     fence = longer_fence(command, least=3)
-    is_whole = disclosed_inputs(spec) == spec.input_uris and not any(one.model.is_folder for one in spec.scorings)
+    is_whole = all(uri.startswith("hf://") for uri in spec.input_uris) and not any(
+        one.model.is_folder for one in spec.scorings
+    )
     paths = "" if is_whole else " (files and folders are named without their paths: fill in yours)"
     return f"\n## How to make it again\n\nWith shardsift{paths}:\n\n{fence}bash\n{command}\n{fence}\n{labels}"
 

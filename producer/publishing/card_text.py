@@ -42,12 +42,13 @@ def percent_of(part: int, whole: int) -> str:
 
 
 def hub_dataset(spec: RunSpec) -> tuple[str, str | None] | None:
-    """Return the name and revision of the Hub dataset that the run reads. The revision is None if none was named.
+    """Return the name and the last revision of the Hub dataset that was read. The revision is None if none was named.
 
-    Returns None if the run reads several datasets, or files that are not on the Hub.
+    Returns None for several datasets, and for files that are not on the Hub.
     """
-    found = {(match[1], match[2]) if (match := HUB_DATASET.match(uri)) else None for uri in spec.input_uris}
-    return found.pop() if len(found) == 1 else None
+    found = [HUB_DATASET.match(uri) for uri in spec.input_uris]
+    last = found[-1]
+    return (last[1], last[2]) if last and all(one and one[1] == last[1] for one in found) else None
 
 
 def first_input(spec: RunSpec) -> str:

@@ -309,6 +309,7 @@ def _card(manifest: Manifest, *, has_picture: bool) -> bytes:
     """Write the card, with the metadata of the source's card unless the Hub refuses them."""
     spec, receipts = manifest.spec, manifest.receipts
     beside = Beside(
+        run_ids=manifest.run_ids,
         command=manifest.command,
         cards=read_hub_cards(spec),
         left_out=len(manifest.left_out),

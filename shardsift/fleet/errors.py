@@ -4,6 +4,7 @@ ShardsiftError
 ├── UsageError        the user can fix it            → one line on stderr, exit code 2
 │   ├── OutputTaken      another run has the output   → `enqueue` takes over, if that run has scored nothing
 │   └── ScoredBefore     another run has the scores   → a command on a terminal asks whether to score again
+├── NothingToAdd      a dataset has all files        → the command says so, exit code 0
 ├── ShardError        this shard cannot be scored    → recorded as failed; the worker continues
 ├── TransientError    may go away by itself          → the shard or request is tried again later
 │   └── PublishConflict  the output changed meanwhile → the finalizer looks again
@@ -40,6 +41,10 @@ class OutputTaken(UsageError):
 
 class ScoredBefore(UsageError):
     """Another run has scored these rows. The message has the command that filters by the scores of that run."""
+
+
+class NothingToAdd(ShardsiftError):
+    """A dataset that was to be extended has all files of the input."""
 
 
 class ShardError(ShardsiftError):

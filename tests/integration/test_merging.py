@@ -413,4 +413,5 @@ class TestOnTheHub:
 
 
 def plan_in_place(earlier: Plan) -> Plan:
-    return plan_refilter(earlier.spec.output_uri, RefilterOptions(min_score=4.5, replaces=True), earlier=earlier.spec)
+    options = RefilterOptions(min_score=4.5, replaces=True)
+    return plan_refilter(earlier.spec.output_uri, options, input_uris=earlier.spec.input_uris)

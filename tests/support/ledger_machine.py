@@ -218,7 +218,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """Enqueue the same run again, or only its first shards, as when the producer dies midway."""
         self.both(lambda ledger: ledger.add_shards(self.spec, map(a_shard, NAMES[:written]), now=1.0))
         if written == len(NAMES):
-            self.both(lambda ledger: ledger.mark_enqueued(self.run, shards=written))
+            self.both(lambda ledger: ledger.mark_enqueued(self.run))
 
     @rule(reason=st.sampled_from(["", "cost"]))
     def pause(self, reason: str) -> None:
@@ -315,7 +315,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.both(lambda ledger: ledger.add_shards(self.spec, map(a_shard, NAMES), now=1.0))
         for receipts in (taken, list(self.stored.values())):
             self.both(lambda ledger, found=receipts: ledger.restore(self.run, found))
-        self.both(lambda ledger: ledger.mark_enqueued(self.run, shards=len(NAMES)))
+        self.both(lambda ledger: ledger.mark_enqueued(self.run))
 
     # --- invariants ---
 

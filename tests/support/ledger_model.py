@@ -106,7 +106,7 @@ class LedgerModel:
             self.state.publication = None
         return added
 
-    def mark_enqueued(self, run_id: str, *, shards: int) -> None:
+    def mark_enqueued(self, run_id: str) -> None:
         self.state.enqueued = True
         self.state.taken.clear()
 

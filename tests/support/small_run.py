@@ -67,7 +67,8 @@ class Runs:
 
     def refilter_plan(self, earlier: Path | str, output: str = "again", **options: Any) -> Plan:
         chosen = RefilterOptions(output_uri=str(self.folder / output), **options)
-        return plan_refilter(str(earlier), chosen, earlier=self.specs.get(earlier))
+        known = self.specs.get(earlier)
+        return plan_refilter(str(earlier), chosen, input_uris=known.input_uris if known else ())
 
     def publish_plan(self, plan: Plan, *, failing: Collection[str] = ()) -> Path:
         publish_plan(self.ledger, self.scorer, plan, scratch=self.folder / "scratch", failing=failing)

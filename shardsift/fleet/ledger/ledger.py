@@ -60,7 +60,7 @@ class Ledger(Attempts, Results):
     def create_run(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
         """Write a run and its new shards. Returns the number of new shards. May run twice. Ends a cancellation."""
         added = self.add_shards(spec, shards, now=now)
-        self.mark_enqueued(spec.run_id, shards=int(self.redis.hlen(Keys(spec.run_id).shards)))
+        self.mark_enqueued(spec.run_id)
         return added
 
     def add_shards(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
@@ -86,10 +86,13 @@ class Ledger(Attempts, Results):
         """Note the time at which shards were queued. Idle time before it does not make a run look stalled."""
         self.redis.hset(Keys(run_id).run, "queued_ms", self._now_ms())
 
-    def mark_enqueued(self, run_id: str, *, shards: int) -> None:
-        """Note that all shards of a run, and all receipts found for it, are written. Also note how many shards."""
+    def mark_enqueued(self, run_id: str) -> None:
+        """Note that all shards of a run, and all receipts found for it, are written. Also note how many shards.
+
+        An extension has more shards than the plan if files of it have gone since it was enqueued.
+        """
         keys = Keys(run_id)
-        self.redis.hset(keys.run, mapping={"complete": 1, "shards": shards})
+        self.redis.hset(keys.run, mapping={"complete": 1, "shards": int(self.redis.hlen(keys.shards))})
         self.redis.delete(keys.taken)
 
     def take_receipts(self, run_id: str) -> list[Receipt]:

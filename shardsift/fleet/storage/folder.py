@@ -22,7 +22,7 @@ from shardsift.fleet.run.spec import RunSpec, data_path_of, disclosed_spec, scor
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.files import READERS, Files, hashed
 from shardsift.fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, StoredFile, files_of
-from shardsift.fleet.storage.manifest import Manifest, findings, last_manifest, read_manifest
+from shardsift.fleet.storage.manifest import Manifest, findings, last_manifest, read_manifest, replaced_files
 from shardsift.fleet.storage.output import (
     ACCEPTED_PATH,
     CARD_PATH,
@@ -55,7 +55,7 @@ class FolderOutput(Output):
     def check_free(self, spec: RunSpec) -> None:
         with translated(f"Looking at {self.uri}"):
             self._refuse_other_runs(spec)
-            if not self._is_reserved and not self.is_published():
+            if not self._is_reserved and self.manifest() is None:
                 refuse_files_of_others(self.uri, self._files.names_in(""), self._files.content(CARD_PATH))
                 self._refuse_overlap()
 
@@ -172,7 +172,8 @@ class FolderOutput(Output):
     ) -> str:
         with translated(f"Publishing {self.run_id} to {self.uri}"):
             staged = self._checked(receipts)
-            for path in removed:
+            after = read_manifest(documents.get(MANIFEST_PATH))
+            for path in sorted({*removed, *replaced_files(self.manifest(), after)}):
                 self._files.remove(path)
             for shard, file in staged:
                 self._move_into_place(shard, file)

@@ -244,11 +244,9 @@ class HubOutput(Output):
         return [lacking[start : start + SHARDS_A_COMMIT] for start in starts]
 
     def _replaced(self, documents: Mapping[str, bytes], parent: str) -> list[str]:
-        """List the published files of a run that this one replaces."""
-        if MANIFEST_PATH not in documents:
-            return []
+        """List the published files that the new manifest no longer lists."""
         before = read_manifest(self._content(MANIFEST_PATH, revision=parent))
-        paths = replaced_files(before, read_manifest(documents[MANIFEST_PATH]))
+        paths = replaced_files(before, read_manifest(documents.get(MANIFEST_PATH)))
         return [path for path, _ in self._branch.digests_at(parent, paths)]
 
     def tidy(self, receipts: Sequence[Receipt]) -> None:

@@ -227,8 +227,8 @@ def last_manifest(copies: Mapping[str, Manifest | None]) -> Manifest | None:
 
 
 def replaced_files(before: Manifest | None, after: Manifest | None) -> list[str]:
-    """List the published files to remove when a run replaces another. Empty if it does not."""
-    if before is None or after is None or before.run_id in after.run_ids:
+    """List the files that a new manifest no longer lists, and that are to be removed."""
+    if before is None or after is None:
         return []
     there, here = ({file.path for file in files_of(found.receipts)} for found in (before, after))
     return sorted(there - here)

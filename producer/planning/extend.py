@@ -1,0 +1,192 @@
+"""Find what a run adds to a published dataset: the files that it does not have. Nothing published is scored or sent again."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from shardsift.fleet.errors import NothingToAdd, UsageError
+from shardsift.fleet.inputs.identity import are_of_other_bytes
+from shardsift.fleet.process.wording import counted, first_of
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.run.scoring import name_and_model, score_column_of
+from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.storage.open_output import Published, open_output
+from shardsift.fleet.storage.output import differences_in_meaning, output_files
+from shardsift.producer.planning.columns import with_folder_columns
+from shardsift.producer.planning.inputs import (
+    Input,
+    absolute_uri,
+    as_scored,
+    listed_input,
+    named_uris,
+    read_input,
+    split,
+)
+from shardsift.producer.planning.options import RunOptions
+
+_NAMED_SHARDS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extension:
+    """A published dataset, and the input of the run that adds to it.
+
+    Without new files, the input is that of the dataset's latest run, so that the same command twice is the same run.
+    """
+
+    published: Published
+    options: RunOptions  # with models at the revisions of the dataset
+    source: Input
+    is_new: bool  # whether there are new files, or others to score again
+    notes: tuple[str, ...]  # for the user
+
+    @property
+    def extends(self) -> str | None:
+        return self.published.run_id if self.is_new else self.published.spec.extends
+
+    def checked(self, spec: RunSpec) -> RunSpec:
+        """Return the spec as that of an extension.
+
+        Raises UsageError if its rows would mean something else than those of the dataset, NothingToAdd without new files.
+        """
+        if differing := differences_in_meaning(self.published.spec, spec):
+            raise UsageError(
+                f"The dataset at {self.published.uri} was made with other options. What differs: {', '.join(differing)}. Repeat "
+                "those options with --extend, or choose another --output."
+            )
+        if self.extends:
+            spec = replace(spec, extends=self.extends, input_uris=named_uris(self.options), input_revision="")
+        if not self.is_new and spec.run_id != self.published.run_id:
+            raise _nothing_to_add(self.published)
+        return spec
+
+    @property
+    def published_files(self) -> tuple[Shard, ...]:
+        """The published data files, each as a shard of its name."""
+        files = {receipt.data.path: receipt for receipt in self.published.receipts}
+        return tuple(
+            Shard(
+                name=path.removeprefix("data/").removesuffix(".parquet"),
+                uri=receipt.source_uri,
+                identity=receipt.source_identity,
+            )
+            for path, receipt in files.items()
+        )
+
+
+def find_extension(options: RunOptions, output_uri: str) -> Extension:
+    """Compare the input with the dataset at the output. Damaged shards count as new.
+
+    Raises UsageError if nothing is published there, if it cannot be extended, or if a published file has changed.
+    """
+    published = _published(absolute_uri(output_uri).rstrip("/"))
+    files = with_folder_columns(listed_input(options), published.spec.folder_columns)
+    shards = as_scored(files.shards, published.receipts, published.left_out)
+    there = {receipt.shard: receipt for receipt in published.receipts}
+    changed = _changed(shards.values(), there, options)
+    again = _sharing_files({*changed, *_damaged(published)}, published.receipts)
+    added = [name for name in shards if name not in there and name not in published.left_out]
+    _refuse_copies((shards[name] for name in added), there.values())
+    latest = [receipt.shard for receipt in published.receipts_of(published.run_id)]
+    is_new = bool(added or changed or not again <= {*latest})
+    if is_new:
+        found = tuple(shards[name] for name in sorted({*added, *again}) if name in shards)
+        source = split(replace(files, shards=found, listed=found), options.rows_per_task)
+    elif published.runs:
+        if not {*latest} <= shards.keys():  # without some of its shards, the latest run cannot be planned again
+            raise _nothing_to_add(published)
+        source = replace(files, shards=tuple(shards[name] for name in latest))
+    else:
+        source = read_input(options)
+    return Extension(
+        published=published,
+        options=replace(options, models=tuple(_at_revision(text, published.spec) for text in options.models)),
+        source=source,
+        is_new=is_new,
+        notes=tuple(_notes(published, gone={*there} - {*shards}, added=added, again=again if is_new else set())),
+    )
+
+
+def _nothing_to_add(published: Published) -> NothingToAdd:
+    shards = counted(len(published.receipts), "shard")
+    return NothingToAdd(
+        f"Nothing to add: the {shards} at {published.uri} have all files of the input. To check them: "
+        f"producer verify {published.uri}"
+    )
+
+
+def _published(uri: str) -> Published:
+    """Read the dataset at a URI. Raises UsageError if there is none, or if it cannot be extended."""
+    manifest = open_output(uri, "").manifest()
+    if manifest is None:
+        raise UsageError(
+            f"Nothing is published at {uri}, so --extend has nothing to add to. Leave it out the first time."
+        )
+    spec = manifest.spec
+    if spec.limit_rows:
+        raise UsageError(f"The dataset at {uri} has the first {spec.limit_rows:,} rows alone: it cannot be extended.")
+    if spec.best or spec.buckets:
+        raise UsageError(
+            f"The rows at {uri} were ranked by --keep-top or --buckets, which new rows would change. Extend the dataset whose "
+            "scores they are from, and refilter that one again."
+        )
+    return Published(uri=uri, **vars(manifest))
+
+
+def _damaged(published: Published) -> set[str]:
+    """Return shards with a file that is lost or has another size or, on the Hub, other bytes."""
+    findings = open_output(published.uri, published.run_id).inspect(published.receipts, hashes=False)
+    return {finding.shard for finding in findings if finding.shard and finding.is_mendable}
+
+
+def _changed(shards: Iterable[Shard], there: Mapping[str, Receipt], options: RunOptions) -> list[str]:
+    """Return published shards whose files have changed. Raises UsageError if there are any, unless they are to be scored."""
+    changed = [
+        shard.name
+        for shard in shards
+        if shard.name in there and are_of_other_bytes(shard.identity, there[shard.name].source_identity)
+    ]
+    if changed and options.changed != "score":
+        raise UsageError(
+            f"{counted(len(changed), 'published file')} changed: {first_of(changed, _NAMED_SHARDS)}. To score the new content in "
+            "place of the old, add --changed score. To keep both, give the new content another name."
+        )
+    return changed
+
+
+def _sharing_files(names: set[str], receipts: Sequence[Receipt]) -> set[str]:
+    """Add the shards that share a file with these, because a file is replaced as a whole."""
+    found = set[str]()
+    while names != found:
+        found = names
+        paths = {file.path for receipt in receipts if receipt.shard in found for file in output_files(receipt)}
+        names = {receipt.shard for receipt in receipts if paths & {receipt.data.path, receipt.scores.path}}
+    return found
+
+
+def _refuse_copies(added: Iterable[Shard], there: Iterable[Receipt]) -> None:
+    """Raise UsageError if a new file has the bytes of a published one, as all have if the input's root is another."""
+    names = {receipt.source_identity: receipt.shard for receipt in there if receipt.rows_in}
+    for shard in added:
+        if shard.identity in names:
+            raise UsageError(
+                f"{shard.uri} would be the shard {shard.name}, and its bytes are published as {names[shard.identity]}. Its rows "
+                "would be there twice. Name the input as it was named before, or leave this file out."
+            )
+
+
+def _at_revision(text: str, spec: RunSpec) -> str:
+    """Add the dataset's revision to a model that is named without one, because its repository may have a newer one."""
+    column, model = name_and_model(text)
+    scoring = spec.scoring_of.get(score_column_of(column) if column else "score")
+    is_same = scoring is not None and scoring.model.name == model and not scoring.model.is_folder
+    return f"{text}@{scoring.model.revision}" if scoring and is_same else text
+
+
+def _notes(published: Published, *, gone: set[str], added: Sequence[str], again: set[str]) -> Iterator[str]:
+    yield f"{counted(len(published.receipts), 'shard')} published at {published.uri}. New: {len(added):,}."
+    if again:
+        yield f"Changed or damaged, and scored again: {first_of(sorted(again), _NAMED_SHARDS)}."
+    if gone:
+        yield f"No longer in the input: {first_of(sorted(gone), _NAMED_SHARDS)}. They stay published."
+    if published.left_out:
+        yield f"Failed in an earlier run, and left out again: {first_of(published.left_out, _NAMED_SHARDS)}."
