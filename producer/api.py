@@ -69,8 +69,8 @@ def run(
     progress: show progress on stderr.
     redis_url: a Redis to use instead of one of its own. Default: the environment's REDIS_URL.
 
-    Raises UsageError for wrong options, before anything is started, and if no worker can score. Shards that fail do not
-    raise: see `failures` and `word` of the returned status.
+    Raises UsageError for wrong options, before anything is started, and if no worker can score; NothingToAdd if `extend` finds
+    no new file. Shards that fail do not raise: see `failures` and `word` of the returned status.
     """
     with _errors():
         _check_workers(workers)
@@ -96,7 +96,7 @@ def enqueue(
     score_again: as for `run`.
     redis_url: the fleet's Redis. Default: the environment's REDIS_URL.
 
-    Raises UsageError for wrong options and if no Redis answers, TransientError if it stops answering.
+    Raises UsageError for wrong options and if no Redis answers, TransientError if it stops answering, NothingToAdd like `run`.
     """
     with _errors():
         settings = read_settings(redis_url=redis_url)

@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shardsift.fleet.errors import NothingToAdd as NothingToAdd
     from shardsift.fleet.errors import ShardsiftError as ShardsiftError
     from shardsift.fleet.errors import TransientError as TransientError
     from shardsift.fleet.errors import UsageError as UsageError
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 # The modules of the public names.
 _HOMES = {
-    "shardsift.fleet.errors": ("ShardsiftError", "TransientError", "UsageError"),
+    "shardsift.fleet.errors": ("NothingToAdd", "ShardsiftError", "TransientError", "UsageError"),
     "shardsift.producer.api": (
         "cancel",
         "enqueue",

@@ -1,7 +1,8 @@
 """Start a run: on the fleet, on this machine, or over stored scores."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -123,25 +124,20 @@ def refilter(
     from shardsift.producer.transient_errors import with_retries
 
     uri, input_uris = (target, ()) if target and is_place(target) else published_output_of(target, read_settings())
-    plan = plan_refilter(uri, options, input_uris=input_uris)
+    with _exit_if_nothing_to_add():
+        plan = plan_refilter(uri, options, input_uris=input_uris)
     for line in plan.notes:
         say(line)
-    replaced = with_retries(published_run)(plan.spec.output_uri) if options.replaces else None
-    _run(plan, workers=workers, verify=verify, as_json=as_json, before=replaced)
+    before = with_retries(published_run)(plan.spec.output_uri) if options.replaces or options.extends else None
+    _run(plan, workers=workers, verify=verify, as_json=as_json, before=before)
 
 
 def _planned(options: RunOptions) -> "Plan":
-    """Check the options and plan the run. Tells the user where the rows go if no --output was given.
-
-    Exits with 0 if there is nothing to add to the dataset that is to be extended.
-    """
+    """Check the options and plan the run. Tells the user where the rows go if no --output was given."""
     from shardsift.producer.planning.plan import plan_run
 
-    try:
+    with _exit_if_nothing_to_add():
         plan = plan_run(options)
-    except NothingToAdd as told:
-        say(str(told))
-        raise typer.Exit(ExitCode.DONE) from told
     if not options.output_uri:
         sight = "public" if options.public else "private; --public makes it public"
         say(f"Publishing to {plan.spec.output_uri} (created {sight}).")
@@ -151,6 +147,15 @@ def _planned(options: RunOptions) -> "Plan":
         named = first_of(plan.left_out, _NAMED_FILES)
         say(f"Not read, because a name begins with _ or its ending is not that of an input: {named}.")
     return plan
+
+
+@contextmanager
+def _exit_if_nothing_to_add() -> Iterator[None]:
+    try:
+        yield
+    except NothingToAdd as told:
+        say(str(told))
+        raise typer.Exit(ExitCode.DONE) from told
 
 
 def _asking(start: Callable[..., Done]) -> Done:

@@ -48,11 +48,8 @@ class Extension:
 
         Raises UsageError if its rows would mean something else than those of the dataset, NothingToAdd without new files.
         """
-        if differing := differences_in_meaning(self.published.spec, spec):
-            raise UsageError(
-                f"The dataset at {self.published.uri} was made with other options. What differs: {', '.join(differing)}. Repeat "
-                "those options with --extend, or choose another --output."
-            )
+        spec = _in_windows_of(self.published, spec)
+        _refuse_other_meaning(self.published, spec)
         if self.extends:
             spec = replace(spec, extends=self.extends, input_uris=named_uris(self.options), input_revision="")
         if not self.is_new and spec.run_id != self.published.run_id:
@@ -112,6 +109,34 @@ def _nothing_to_add(published: Published) -> NothingToAdd:
         f"Nothing to add: the {shards} at {published.uri} have all files of the input. To check them: "
         f"producer verify {published.uri}"
     )
+
+
+def added_to_refiltered(uri: str, spec: RunSpec, source: Input) -> tuple[RunSpec, Input]:
+    """Return the spec and input of a refilter that adds to the dataset at `uri` the shards that it does not have.
+
+    Raises UsageError like `find_extension`, NothingToAdd if it has all.
+    """
+    published = _published(uri)
+    spec = _in_windows_of(published, spec)
+    _refuse_other_meaning(published, spec)
+    there = {*published.left_out, *(receipt.shard for receipt in published.receipts)}
+    new = tuple(shard for shard in source.shards if shard.name not in there)
+    if not new:
+        raise _nothing_to_add(published)
+    return replace(spec, extends=published.run_id, input_revision=""), replace(source, shards=new, listed=new)
+
+
+def _in_windows_of(published: Published, spec: RunSpec) -> RunSpec:
+    """Take the windows of the dataset, because an earlier release may have made it with others."""
+    return replace(spec, window_rows=published.spec.window_rows, window_bytes=published.spec.window_bytes)
+
+
+def _refuse_other_meaning(published: Published, spec: RunSpec) -> None:
+    if differing := differences_in_meaning(published.spec, spec):
+        raise UsageError(
+            f"The dataset at {published.uri} was made with other options. What differs: {', '.join(differing)}. Repeat those "
+            "options with --extend, or choose another --output."
+        )
 
 
 def _published(uri: str) -> Published:

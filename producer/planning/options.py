@@ -37,6 +37,13 @@ TargetFileSize = Annotated[
     ),
 ]
 Public = Annotated[bool, output_option("--public", help="Create the dataset on the Hub as public.")]
+Extend = Annotated[
+    bool,
+    output_option(
+        "--extend",
+        help="Add to the dataset that is published there what it does not have. The other options are those that made it.",
+    ),
+]
 EvidenceFile = Annotated[
     str | None,
     output_option(
@@ -144,12 +151,17 @@ class RefilterOptions(Ranking, Condition):
             help="Current place of the input. Default: the place in the ledger, if it has the run. May be repeated.",
         ),
     ] = ()
+    extends: Extend = False
     target_file_size: TargetFileSize = None
     public: Public = False
     evidence: EvidenceFile = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.extends and (self.replaces or self.keep_top or self.buckets):
+            raise UsageError(
+                "--extend leaves the published rows as they are. Leave it out, or --replace, --keep-top and --buckets."
+            )
         if self.keep_top is not None:
             share_of(self.keep_top)
             if self.min_score is not None or self.where is not None or self.keep_all:
@@ -257,14 +269,7 @@ class RunOptions(Condition, ScoreOptions, Models, InputOptions):
             "beside main. Default for --crawl: USER/fineweb-CRAWL-MODEL.",
         ),
     ] = ""
-    extends: Annotated[
-        bool,
-        output_option(
-            "--extend",
-            help="Add to the dataset that is published there: score only the files that it does not have. The other options are "
-            "those that made it.",
-        ),
-    ] = False
+    extends: Extend = False
     changed: Annotated[
         Changed,
         output_option(
@@ -304,6 +309,7 @@ class RefilterKeywords(RankingKeywords, ConditionKeywords, total=False):
     buckets: int | None
     output: Location | None
     replace: bool
+    extend: bool
     input: Location | Sequence[Location] | None
     target_file_size: str | None
     public: bool

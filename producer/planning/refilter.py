@@ -13,6 +13,7 @@ from shardsift.producer.planning.choice import check_filter, condition
 from shardsift.producer.planning.columns import with_folder_columns
 from shardsift.producer.planning.cut import RankedRun, best_rows, buckets_of
 from shardsift.producer.planning.destination import check_destination, file_bytes, place_lines
+from shardsift.producer.planning.extend import added_to_refiltered
 from shardsift.producer.planning.inputs import Input, absolute_uri, as_scored, digest_of, read_input
 from shardsift.producer.planning.layout import check_layout
 from shardsift.producer.planning.options import InputOptions, RefilterOptions
@@ -62,6 +63,8 @@ def plan_refilter(scores_uri: str, options: RefilterOptions, *, input_uris: tupl
         target_file_bytes=file_bytes(options.target_file_size, by_default=scored.target_file_bytes),
         output_uri=absolute_uri(output_uri),
     )
+    if options.extends:
+        spec, source = added_to_refiltered(spec.output_uri, spec, source)
     with open_shard(source.shards[0].uri, scored) as file:
         check_filter(spec, file.schema)
     command = command_with_other_rows(published.command, options, spec)

@@ -1,6 +1,7 @@
 """A finalizer may die, freeze or compete with another at any point: a run is published once, with the same bytes."""
 
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 import redis
 from stand_in import StandInScorer
 
+from shardsift.producer.publishing.publish import finalize_run
 from support.disturbed_runs import DisturbedRuns
 from support.fleet import Fleet, new_fleet
 from support.injected_faults import InjectedFaults
@@ -47,17 +49,33 @@ class DoneRun:
         shutil.copytree(self.files, self.runs.output)
 
 
-@pytest.fixture(scope="module")
-def done_run(runs_of: Callable[..., DisturbedRuns], tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoneRun]:
+@pytest.fixture(scope="module", params=["alone", "an extension"])
+def done_run(
+    request: pytest.FixtureRequest,
+    runs_of: Callable[..., DisturbedRuns],
+    small_shards: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[DoneRun]:
+    """A run over all files, or one that adds half of them to the dataset of the other half."""
     folder = tmp_path_factory.mktemp("done")
     faults = InjectedFaults(folder / "faults")
     faults.use_stand_in(seconds_a_batch=0)
+    scorer = StandInScorer("cpu", faults.work_log, rows_a_batch=4, seconds_a_batch=0)
     with new_fleet(folder) as fleet:
-        runs = runs_of(fleet, faults, folder / "out")
+        runs = replace(runs_of(fleet, faults, folder / "out"), shards=folder / "shards")
+        shutil.copytree(small_shards, runs.shards)
+        if request.param == "an extension":
+            later = sorted(runs.shards.iterdir())[::2]
+            for file in later:
+                file.unlink()
+            first = runs.enqueue()
+            work(fleet.ledger, runs.plan(), scorer, folder)
+            finalize_run(fleet.ledger, first, without_failed=False)
+            for file in later:
+                shutil.copy(small_shards / file.name, file)
+            runs = replace(runs, extends=True)
         run_id = runs.enqueue()
-        work(
-            fleet.ledger, runs.plan(), StandInScorer("cpu", faults.work_log, rows_a_batch=4, seconds_a_batch=0), folder
-        )
+        work(fleet.ledger, runs.plan(), scorer, folder)
         shutil.copytree(runs.output, folder / "kept")
         with redis.Redis.from_url(fleet.redis_url) as client:
             keys = {key: client.dump(key) for key in client.keys("shardsift:*")}
@@ -135,7 +153,10 @@ def test_a_finalizer_that_comes_back_when_another_has_published_changes_nothing(
         publish(runs, run_id)
         manifest = (runs.output / "manifest.parquet").read_bytes()
         os.kill(zombie.pid, signal.SIGCONT)
-        wait_until(lambda: log.read_text().count("is published: 6 shards") == 2, description="it comes to its end")
+        wait_until(
+            lambda: len(re.findall("is published: [36] shards", log.read_text())) == 2,
+            description="it comes to its end",
+        )
         assert zombie.poll() is None
 
     assert (runs.output / "manifest.parquet").read_bytes() == manifest

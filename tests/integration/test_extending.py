@@ -201,6 +201,25 @@ def test_a_refilter_reads_the_scores_of_all_runs_though_further_files_have_come(
     assert data_digests(again) == data_digests(whole)
 
 
+def test_a_refilter_adds_to_its_earlier_output_what_its_source_has_got_since(
+    runs: Runs, source: Path, grow: Callable[[int], None]
+) -> None:
+    out = runs.publish(source, where="score > 0.1")
+    again = runs.refilter(out, where="score > 0.3", input_uris=(str(source),))
+    first = data_digests(again)
+    grow(3)
+    extend(runs, source)
+    whole = runs.publish(source, "whole", where="score > 0.3")
+
+    again = runs.refilter(out, where="score > 0.3", input_uris=(str(source),), extends=True)
+
+    assert {path: data_digests(again)[path] for path in first} == first
+    assert data_digests(again) == data_digests(whole)
+    assert verify(str(again), source=(str(source),)).faults == ()
+    with pytest.raises(NothingToAdd):
+        runs.refilter(out, where="score > 0.3", input_uris=(str(source),), extends=True)
+
+
 def test_lines_of_further_files_have_the_types_of_the_dataset(runs: Runs, tmp_path: Path) -> None:
     source = tmp_path / "lines"
     source.mkdir()
