@@ -111,7 +111,7 @@ def refuse_other_version(client: redis.Redis) -> None:
 # The keys in Redis. docs/architecture.md says what each of them holds.
 
 PREFIX = "shardsift:"
-VERSION_KEY, VERSION = PREFIX + "version", "1"  # of keys, specs and messages; raise it when they change
+VERSION_KEY, VERSION = PREFIX + "version", "2"  # of keys, specs and messages; raise it when they change
 REFUSED = PREFIX + "refused"
 FINISHED = PREFIX + "finished"  # the list that wakes a finalizer
 

@@ -17,11 +17,11 @@ A = a_shard("crawl/a")
 
 
 def test_the_ledger_of_another_version_is_refused(tmp_path: Path) -> None:
-    says = r"version of shardsift \(format 2, and 1 here\). Install the same version everywhere"
+    says = r"version of shardsift \(format 3, and 2 here\). Install the same version everywhere"
     with redis_server(tmp_path) as server:
         settings = Settings(redis_url=server.url)
         Ledger.connect(settings).create_run(SPEC, [A], now=1)
-        Ledger.connect(settings).redis.set(VERSION_KEY, "2")
+        Ledger.connect(settings).redis.set(VERSION_KEY, "3")
 
         with pytest.raises(UsageError, match=says):
             Ledger.connect(settings)
