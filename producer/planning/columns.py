@@ -1,7 +1,8 @@
 """Find the columns of a run's input: from the schema or a sample of its files, and from the names of their folders."""
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain, count
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from shardsift.fleet.inputs.open_input import columns_of_lines, open_input
 from shardsift.fleet.run.output_columns import describe_columns
 from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.run.text import chosen_columns
-from shardsift.producer.planning.inputs import Input, digest_of, refuse_same_names
+from shardsift.producer.planning.inputs import Input, refuse_same_names, renamed_input
 
 _LOOKS_FOR_TYPES = 100  # shards to read until one has types for all columns
 
@@ -81,10 +82,9 @@ def _folder_columns(shards: Sequence[Shard], chosen: ColumnTypes) -> tuple[str, 
 
 def with_folder_columns(source: Input, names: Collection[str]) -> Input:
     """Remove the folders `name=value` of these columns from the shards' names."""
-    shards, listed = renamed(source.shards, names), renamed(source.listed, names)
-    refuse_same_names(shards, advice="Rename one, or leave the folder out of --columns.")
-    has_digest = source.revision == digest_of(source.listed)
-    return replace(source, shards=shards, listed=listed, revision=digest_of(listed) if has_digest else source.revision)
+    found = renamed_input(source, partial(renamed, folder_columns=names))
+    refuse_same_names(found.shards, advice="Rename one, or leave the folder out of --columns.")
+    return found
 
 
 def _has_field(shard: Shard, name: str) -> bool:

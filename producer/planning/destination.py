@@ -42,7 +42,7 @@ def find_destination(options: RunOptions) -> Destination:
     Asks the Hub for the token's user only if no output is named, because the Hub limits such requests.
     """
     output_uri = options.output_uri or _default_output(options)
-    input_uris = options.input_uris if options.crawl is None else (_CRAWLS,)
+    input_uris = (_CRAWLS,) if options.crawls else options.input_uris
     check_destination(output_uri, input_uris, public=options.public)
     by_default = _HUB_FILE_BYTES if is_on_hub(output_uri) else None
     return Destination(
@@ -136,18 +136,20 @@ def place_lines(output: str) -> tuple[str, ...]:
 
 
 def _default_output(options: RunOptions) -> str:
-    if options.crawl is None:
+    if not options.crawls:
         raise UsageError("Say where to put the rows: --output FOLDER, or --output hf://datasets/<user>/<name>.")
     models = "-".join(PurePosixPath(name).name for name, _ in options.by_column.values())
-    return f"hf://datasets/{default_repo_id(_user(), crawl=options.crawl, model=models)}"
+    return f"hf://datasets/{default_repo_id(_user(), crawls=options.crawls, model=models)}"
 
 
-def default_repo_id(user: str, *, crawl: str, model: str) -> str:
+def default_repo_id(user: str, *, crawls: Sequence[str], model: str) -> str:
     """Return `<user>/fineweb-<crawl>-<model>`, in characters that the Hub allows, and cut to its limit.
 
+    For several crawls: `<user>/fineweb-<model>`.
     The Hub allows no `--` or `..`, no `.git` at the end, and no `-` or `.` at either end.
     """
-    words = "-".join(PurePosixPath(part).name for part in (CRAWLS_DATASET, crawl, model))
+    named = crawls if len(crawls) == 1 else ()
+    words = "-".join(PurePosixPath(part).name for part in (CRAWLS_DATASET, *named, model))
     name = re.sub(r"(?:[^A-Za-z0-9._]|\.(?=\.))+", "-", words)
     return f"{user}/{name[: _LONGEST_REPO_ID - len(user) - 1].removesuffix('.git').strip('-.')}"
 

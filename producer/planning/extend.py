@@ -1,6 +1,6 @@
 """Find what a run adds to a published dataset: the files that it does not have. Nothing published is scored or sent again."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from shardsift.fleet.errors import NothingToAdd, UsageError
@@ -99,8 +99,15 @@ def find_extension(options: RunOptions, output_uri: str) -> Extension:
         options=replace(options, models=tuple(_at_revision(text, published.spec) for text in options.models)),
         source=source,
         is_new=is_new,
-        notes=tuple(_notes(published, gone={*there} - {*shards}, added=added, again=again if is_new else set())),
+        notes=tuple(
+            _notes(published, gone=_gone(there, shards, options.subsets), added=added, again=again if is_new else set())
+        ),
     )
+
+
+def _gone(there: Iterable[str], here: Collection[str], subsets: Collection[str]) -> set[str]:
+    """Return published shards that the input lacks, without those of subsets that the command does not name."""
+    return {name for name in there if name not in here and (not subsets or name.partition("/")[0] in subsets)}
 
 
 def _nothing_to_add(published: Published) -> NothingToAdd:

@@ -1,10 +1,11 @@
 """Turn a crawl, or files, folders, globs and URLs, into the shards of a run, pinned to one revision of the input."""
 
 import hashlib
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from huggingface_hub.errors import GatedRepoError, RevisionNotFoundError
 from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
 
 from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.inputs.folder_columns import renamed
 from shardsift.fleet.inputs.formats import has_footer, without_ending
 from shardsift.fleet.inputs.identity import identity_of
 from shardsift.fleet.inputs.open_input import Listing, list_files, open_input
@@ -23,13 +25,16 @@ from shardsift.fleet.process.wording import counted, is_url, local_path
 from shardsift.fleet.run.choices import CRAWLS_DATASET
 from shardsift.fleet.run.model import folder_revision
 from shardsift.fleet.run.receipt import Receipt
-from shardsift.fleet.run.spec import Shard, file_name, part_name
+from shardsift.fleet.run.spec import RunSpec, Shard, file_name, part_name, whole_name
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.hub_files import HubFiles
 from shardsift.producer.planning.options import InputOptions
 
 _NAMED = 3  # unreadable files that an error names
-_ONE_FOLDER = "Rename one, leave one out, or pass their common parent folder as the only --input."
+_ONE_FOLDER = (
+    "Rename one, leave one out, or pass their common parent folder as the only --input. Or put each folder into a --subset "
+    "of its own: the first with a run, each other with a run that has --extend."
+)
 _FOOTER_THREADS = 16
 _NO_SUCH_PLACE = (ImportError, ValueError, TypeError, AttributeError)  # raised by fsspec for a URL that it cannot use
 
@@ -56,40 +61,60 @@ def read_input(options: InputOptions) -> Input:
 
 def listed_input(options: InputOptions) -> Input:
     """List the files that the options name, each as one shard. Raises UsageError if they cannot be read."""
-    if options.crawl is None and not options.input_uris:
+    if not options.crawls and not options.input_uris:
         raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
-    for uri in options.input_uris:
-        refuse_secrets("--input", uri)
-    return list_input(*options.input_uris) if options.crawl is None else crawl_input(options.crawl)
+    if options.crawls:
+        return crawl_input(*options.subsets)
+    source = list_input(*options.input_uris)
+    return source if options.subset is None else renamed_input(source, partial(_below, options.subset))
 
 
 def named_uris(options: InputOptions) -> tuple[str, ...]:
     """Return the input as the user named it, not pinned to a commit."""
-    return tuple(map(absolute_uri, options.input_uris)) if options.crawl is None else (_crawl_uri(options.crawl),)
+    return tuple(map(_crawl_uri, options.subsets) if options.crawls else map(absolute_uri, options.input_uris))
 
 
 def _crawl_uri(crawl: str) -> str:
     return f"hf://datasets/{CRAWLS_DATASET}/data/{crawl}/*.parquet"
 
 
-def crawl_input(crawl: str) -> Input:
-    """List the shards of a FineWeb crawl. Raises UsageError with the address of the list of crawls."""
+def crawl_input(*crawls: str) -> Input:
+    """List the shards of FineWeb crawls. Raises UsageError with the address of the list of crawls."""
     try:
-        return list_input(_crawl_uri(crawl))
+        return list_input(*map(_crawl_uri, crawls))
     except UsageError as error:
         page = f"https://huggingface.co/datasets/{CRAWLS_DATASET}/tree/main/data"
-        raise UsageError(f"The crawl {crawl!r} cannot be read. The crawls are listed at {page}. {error}") from error
+        named = f"The crawl {crawls[0]!r}" if len(crawls) == 1 else "A crawl"
+        raise UsageError(f"{named} cannot be read. The crawls are listed at {page}. {error}") from error
 
 
-def list_input(*uris: str) -> Input:
+def _below(subset: str, files: Iterable[Shard]) -> tuple[Shard, ...]:
+    try:
+        return tuple(replace(file, name=f"{subset}/{file.name}") for file in files)
+    except ValueError as error:  # a name may become too long
+        raise UsageError(str(error)) from error
+
+
+def renamed_input(source: Input, rename: Callable[[Iterable[Shard]], tuple[Shard, ...]]) -> Input:
+    """Rename the shards of an input. Its revision follows, unless it is a commit."""
+    shards, listed = rename(source.shards), rename(source.listed)
+    has_digest = source.revision == digest_of(source.listed)
+    return replace(source, shards=shards, listed=listed, revision=digest_of(listed) if has_digest else source.revision)
+
+
+def list_input(*uris: str, in_subsets: bool = False) -> Input:
     """List the input files at paths, folders, globs or fsspec URLs.
 
-    Raises UsageError if one of them names no file, or a file is named twice.
+    Raises UsageError if one of them names no file or has a secret, or if a file is named twice. Files of different
+    subsets, whose names `named_as_scored` completes, may have equal names.
     """
+    for uri in uris:
+        refuse_secrets("--input", uri)
     parts = [_list(uri) for uri in uris]
     _refuse_files_named_twice(uris, parts)
     shards = tuple(shard for part in parts for shard in part.shards)
-    refuse_same_names(shards, advice=_ONE_FOLDER if len(uris) > 1 else "Rename one.")
+    if not in_subsets:
+        refuse_same_names(shards, advice=_ONE_FOLDER if len(uris) > 1 else "Rename one.")
     return Input(
         uris=tuple(uri for part in parts for uri in part.uris),
         revision=parts[0].revision if len(parts) == 1 else digest_of(shards),
@@ -226,6 +251,35 @@ def part_starts(row_groups: Sequence[int], rows_per_task: int) -> list[int]:
             starts.append(end)
         end += rows
     return starts
+
+
+def named_as_scored(
+    files: Iterable[Shard], spec: RunSpec, receipts: Iterable[Receipt], left_out: Iterable[str] = ()
+) -> tuple[Shard, ...]:
+    """Name input files as a finished run did: without folders that are columns, and below a subset if it put them there.
+
+    Of several subsets with a file of this name, the file is that of those with its bytes.
+    """
+    subsets, files = spec.subsets, renamed(files, spec.folder_columns)
+    scored = dict.fromkeys(left_out, "") | {receipt.shard: receipt.source_identity for receipt in receipts}
+    scored = {whole_name(name): identity for name, identity in scored.items()} | scored
+
+    def names_of(file: Shard) -> list[str]:
+        names = (*(f"{subset}/{file.name}" for subset in subsets), file.name)
+        return [name for name in names if name in scored]
+
+    def is_same(file: Shard, name: str) -> bool:
+        return scored[name] == file.identity
+
+    taken = {name for file in files for name in names_of(file) if is_same(file, name)}
+    found = []
+    for file in files:
+        same = [name for name in names_of(file) if is_same(file, name)]
+        changed = [name for name in names_of(file) if name not in taken][:1]
+        is_new_below = len(subsets) == 1 and file.name.partition("/")[0] not in subsets
+        new = [f"{subset}/{file.name}" for subset in subsets] if is_new_below else [file.name]
+        found += [replace(file, name=name) for name in same or changed or new]
+    return tuple(found)
 
 
 def as_scored(files: Iterable[Shard], receipts: Iterable[Receipt], left_out: Iterable[str] = ()) -> dict[str, Shard]:

@@ -26,6 +26,8 @@ from shardsift.fleet.run.options import (
 from shardsift.fleet.run.scoring import check_names_differ, name_and_model, score_column_of
 
 keep_option = partial(typer.Option, rich_help_panel="What to keep")
+_SUBSET = re.compile(r"[A-Za-z0-9](?:[\w.-]*\w)?", re.ASCII)  # safe in paths, in globs, and for `datasets`
+_OWN_SUBSETS = {"default", "scores"}
 output_option = partial(typer.Option, rich_help_panel="Where to put it")
 
 TargetFileSize = Annotated[
@@ -177,10 +179,14 @@ class RefilterOptions(Ranking, Condition):
 class InputOptions:
     """The input of a run. The annotations define the command's options."""
 
-    crawl: Annotated[
-        str | None,
-        reading_option(metavar="NAME", help="Common Crawl release of FineWeb, like CC-MAIN-2024-10."),
-    ] = None
+    crawls: Annotated[
+        tuple[str, ...],
+        reading_option(
+            "--crawl",
+            metavar="NAME",
+            help="Common Crawl release of FineWeb, like CC-MAIN-2024-10. May be repeated: each is a subset of the dataset.",
+        ),
+    ] = ()
     input_uris: Annotated[
         tuple[str, ...],
         reading_option(
@@ -190,6 +196,13 @@ class InputOptions:
             "CSV. May be repeated.",
         ),
     ] = ()
+    subset: Annotated[
+        str | None,
+        reading_option(
+            metavar="NAME",
+            help="Subset of the dataset for the rows of --input, like 2023. It begins the names of their shards: NAME/…",
+        ),
+    ] = None
     columns: Columns = None
     text_column: TextColumn = None
     text_pair_column: TextPairColumn = None
@@ -215,8 +228,23 @@ class InputOptions:
     def __post_init__(self) -> None:
         if "" in self.input_uris:
             raise UsageError("--input is empty: is a shell variable unset? Name a file, folder, glob or URL.")
-        if self.crawl is not None and self.input_uris:
+        if self.crawls and self.input_uris:
             raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
+        if self.crawls and self.subset is not None:
+            raise UsageError("--subset is for --input. Each --crawl is a subset of its own name: leave --subset out.")
+        for option, name in [*(("--crawl", crawl) for crawl in self.crawls), ("--subset", self.subset)]:
+            if name is not None and (not _SUBSET.fullmatch(name) or name.lower() in _OWN_SUBSETS):
+                raise UsageError(
+                    f"{option} {name!r} cannot be the name of a subset. Use letters, digits, and - . _ inside of it, and none "
+                    f"of {', '.join(sorted(_OWN_SUBSETS))}, which every dataset has."
+                )
+        if len({*self.crawls}) < len(self.crawls):
+            raise UsageError(f"A crawl is named twice: {', '.join(self.crawls)}. Its rows would be there twice.")
+
+    @property
+    def subsets(self) -> tuple[str, ...]:
+        """The crawls in the order of their names, or the --subset."""
+        return tuple(sorted(self.crawls)) if self.subset is None else (self.subset,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +294,7 @@ class RunOptions(Condition, ScoreOptions, Models, InputOptions):
             "--output",
             metavar="URI",
             help="A folder, a URL (s3://, hf://buckets/), or hf://datasets/USER/NAME, with @BRANCH or @refs/pr/N to publish "
-            "beside main. Default for --crawl: USER/fineweb-CRAWL-MODEL.",
+            "beside main. Default for --crawl: USER/fineweb-CRAWL-MODEL, without CRAWL for several.",
         ),
     ] = ""
     extends: Extend = False
@@ -317,8 +345,9 @@ class RefilterKeywords(RankingKeywords, ConditionKeywords, total=False):
 
 
 class RunKeywords(ScoreKeywords, ConditionKeywords, total=False):
-    crawl: str | None
+    crawl: Names | None
     input: Location | Sequence[Location] | None
+    subset: str | None
     columns: Names | None
     text_column: Names | None
     text_pair_column: str | None

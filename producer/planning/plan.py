@@ -43,10 +43,12 @@ def plan_run(options: RunOptions) -> Plan:
     source = extension.source if extension else read_input(options)
     found = find_columns(source, options.columns, like=extension.published.spec if extension else None)
     scored = find_scorings(options, found)
+    is_one_crawl = len(options.crawls) == 1
     spec = RunSpec(
         input_uris=found.source.uris,
         input_revision=found.source.revision,
-        crawl=options.crawl,
+        crawl=options.crawls[0] if is_one_crawl else None,
+        subsets=() if is_one_crawl else options.subsets,
         columns=found.columns,
         only_columns=found.are_chosen,
         folder_columns=found.of_folders,

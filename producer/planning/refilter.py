@@ -1,6 +1,7 @@
 """Plan a run that applies another filter to the scores of a published run. No text is scored again."""
 
 from dataclasses import replace
+from functools import partial
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.inputs.open_input import open_shard
@@ -10,13 +11,21 @@ from shardsift.fleet.scorers.stored_scores import model_of, published_run
 from shardsift.fleet.storage.open_output import Published, is_on_hub
 from shardsift.producer.evidence.evidence import evidence_for
 from shardsift.producer.planning.choice import check_filter, condition
-from shardsift.producer.planning.columns import with_folder_columns
 from shardsift.producer.planning.cut import RankedRun, best_rows, buckets_of
 from shardsift.producer.planning.destination import check_destination, file_bytes, place_lines
 from shardsift.producer.planning.extend import added_to_refiltered
-from shardsift.producer.planning.inputs import Input, absolute_uri, as_scored, digest_of, read_input
+from shardsift.producer.planning.inputs import (
+    Input,
+    absolute_uri,
+    as_scored,
+    digest_of,
+    limited,
+    list_input,
+    named_as_scored,
+    renamed_input,
+)
 from shardsift.producer.planning.layout import check_layout
-from shardsift.producer.planning.options import InputOptions, RefilterOptions
+from shardsift.producer.planning.options import RefilterOptions
 from shardsift.producer.planning.plan import Plan, as_enqueued
 from shardsift.producer.planning.reproduce import command_with_other_rows
 from shardsift.producer.transient_errors import with_retries
@@ -41,7 +50,8 @@ def plan_refilter(scores_uri: str, options: RefilterOptions, *, input_uris: tupl
     if has_lines:
         source = _as_listed(published)
     else:
-        source = _as_it_was_scored(read_input(InputOptions(input_uris=uris, limit_rows=scored.limit_rows)), published)
+        found = list_input(*uris, in_subsets=bool(scored.subsets))
+        source = _as_it_was_scored(limited(found, scored.limit_rows), published)
     ranked = RankedRun(
         spec=scored,
         output_uri=published.uri,
@@ -134,7 +144,8 @@ def _as_it_was_scored(found: Input, published: Published) -> Input:
 
     Raises UsageError if it is not the input of that run.
     """
-    files = with_folder_columns(found, published.spec.folder_columns)
+    of_run = partial(named_as_scored, spec=published.spec, receipts=published.receipts, left_out=published.left_out)
+    files = renamed_input(found, of_run)
     scored = {receipt.shard: receipt.source_identity for receipt in published.receipts}
     shards = as_scored(files.shards, published.receipts, published.left_out)
     known = {name: shard for name, shard in shards.items() if name in {*scored, *published.left_out}}

@@ -10,7 +10,7 @@ from huggingface_hub import DatasetCardData
 from huggingface_hub.constants import ENDPOINT
 
 from shardsift.fleet.inputs.formats import format_name
-from shardsift.fleet.process.wording import counted, left_out_line, shown_duration
+from shardsift.fleet.process.wording import counted, first_of, left_out_line, shown_duration
 from shardsift.fleet.run.filter import columns_in
 from shardsift.fleet.run.model import Model
 from shardsift.fleet.run.receipt import Receipt, row_totals
@@ -19,7 +19,7 @@ from shardsift.fleet.run.spec import BUCKET, Buckets, RunSpec, disclosed_inputs,
 from shardsift.fleet.storage.output import PICTURE_PATH
 from shardsift.producer.evidence.evidence import Evidence
 from shardsift.producer.gpus import PRICES_FROM, list_price
-from shardsift.producer.publishing.card_contents import Contents, kept_rows, scores_alone
+from shardsift.producer.publishing.card_contents import Contents, kept_rows, scores_alone, subsets_of, with_subsets
 from shardsift.producer.publishing.card_evidence import evidence_section
 from shardsift.producer.publishing.card_models import is_classifier, model_name, model_rows, models_section
 from shardsift.producer.publishing.card_text import (
@@ -47,6 +47,7 @@ _SIZES = {  # the Hub's size_categories, by their upper bound
     10**10: "1B<n<10B",
     10**11: "10B<n<100B",
 }
+_NAMED_INPUTS = 5
 _FOR_TEX = str.maketrans({**{sign: f"\\{sign}" for sign in "#$%&_"}, **dict.fromkeys("\\^~{}", " ")})
 _MARKUP = re.compile(r"[\\`*_\[\]<>#~$&]")  # characters with a meaning in Markdown or on the Hub's pages
 
@@ -66,7 +67,9 @@ class Beside:
 def dataset_card(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside = Beside()) -> bytes:
     rows = row_totals(receipts)
     contents = (scores_alone if spec.publishes_only_scores else kept_rows)(spec, rows, _missing(rows, beside))
-    title = _title(spec, contents)
+    subsets = subsets_of(spec, receipts)
+    contents = with_subsets(contents, subsets)
+    title = _title(spec, contents, subsets)
     metadata = _yaml(spec, contents, title, beside)
     return f"---\n{metadata}\n---\n\n{_text(spec, receipts, contents, rows, title, beside)}".encode()
 
@@ -157,18 +160,18 @@ def _left_out(receipts: Sequence[Receipt]) -> str:
     return f"| Fields left out | {cell(left_out_line(dict(fields.most_common())))} |\n" if fields else ""
 
 
-def _title(spec: RunSpec, contents: Contents) -> str:
+def _title(spec: RunSpec, contents: Contents, subsets: Sequence[str]) -> str:
     """Make a title such as `fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier`."""
     more = len(spec.input_uris) - 1
     source = first_input(spec) + (f" and {more:,} more" if more and not hub_dataset(spec) else "")
-    crawl = f" {spec.crawl}" if spec.crawl else ""
+    named = f" {first_of(subsets, 1)}" if subsets else ""
     models = [disclosed_model(scoring.model).rstrip("/").rpartition("/")[2] for scoring in spec.scorings]
-    return f"{source}{crawl}, {contents.done} with {' and '.join(models)}"
+    return f"{source}{named}, {contents.done} with {' and '.join(models)}"
 
 
 def _source(spec: RunSpec) -> str:
     dataset = hub_dataset(spec)
-    address = ", ".join(map(cell, disclosed_inputs(spec)))
+    address = first_of([*map(cell, disclosed_inputs(spec))], _NAMED_INPUTS)
     return f"{hub_link(dataset[0], 'datasets/')}, {address}" if dataset else address
 
 

@@ -1,15 +1,17 @@
 """The parts of a card that depend on whether the dataset has kept rows or only scores, such as code to load it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from shardsift.fleet.process.wording import counted
+from shardsift.fleet.process.wording import counted, first_of
 from shardsift.fleet.run.output_columns import ERROR
+from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import BestRows, RunSpec
 from shardsift.producer.publishing.card_models import kinds_of_models
 from shardsift.producer.publishing.card_text import HUB_DATASET, cell, code, percent_of, source_name
 from shardsift.producer.scores.distribution import filter_threshold, threshold_column
 
+_NAMED_SUBSETS = 3
 _NEAR_THE_EDGE = (
     "A row close to the edge of the filter could as well be on the other side: models err, and scores differ "
     "slightly between number formats and devices. Read some such rows before you choose a threshold."
@@ -68,6 +70,25 @@ def scores_alone(spec: RunSpec, rows: Mapping[str, int], missing: str) -> Conten
         row_columns=RunSpec.row_columns,
         other_columns=[f"- `{ERROR.name}`: why a row has no score."],
         source_rows="scored rows",
+    )
+
+
+def subsets_of(spec: RunSpec, receipts: Iterable[Receipt]) -> list[str]:
+    """Return the crawls, or the names by --subset, that have shards here. A subset without files cannot be loaded."""
+    folders = {receipt.shard.partition("/")[0] for receipt in receipts}
+    return sorted(folders.intersection(spec.subset_names))
+
+
+def with_subsets(contents: Contents, names: Sequence[str]) -> Contents:
+    """Add subsets with a part of the default one's rows: those below a folder of this name."""
+    if not names:
+        return contents
+    folder = next(iter(contents.subsets.values()))
+    named = first_of([*map(code, names)], _NAMED_SUBSETS)
+    return replace(
+        contents,
+        subsets={**contents.subsets, **{name: f"{folder}/{name}" for name in names}},
+        files=f"{contents.files} Each crawl or source is a subset, too: {named}.",
     )
 
 

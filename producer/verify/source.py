@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.inputs.folder_columns import renamed
 from shardsift.fleet.inputs.identity import are_of_other_bytes
 from shardsift.fleet.inputs.input_file import InputFile
 from shardsift.fleet.process.wording import counted
@@ -20,7 +19,7 @@ from shardsift.fleet.run.spec import RunSpec, Shard
 from shardsift.fleet.run.text import scored_digest
 from shardsift.fleet.storage.open_output import Published
 from shardsift.fleet.storage.parquet import RowGroups
-from shardsift.producer.planning.inputs import as_scored, list_input
+from shardsift.producer.planning.inputs import as_scored, list_input, named_as_scored
 from shardsift.producer.verify.rows import ScoredRows, same_values
 from shardsift.producer.verify.verification import Fault
 
@@ -34,7 +33,8 @@ def source_shards(
 
     Raises UsageError if the input has none of the scored shards, or if all of them have other bytes now.
     """
-    shards = as_scored(renamed(list_input(*uris).shards, spec.folder_columns), receipts, left_out)
+    files = list_input(*uris, in_subsets=bool(spec.subsets)).shards
+    shards = as_scored(named_as_scored(files, spec, receipts, left_out), receipts, left_out)
     scored = {receipt.shard: receipt.source_identity for receipt in receipts}
     common = [shard for name, shard in shards.items() if name in scored]
     if not common:

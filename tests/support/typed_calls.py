@@ -10,6 +10,7 @@ import shardsift
 
 def accepted() -> None:
     kept = shardsift.run(input=["a.parquet", Path("b.parquet")], text_column=["title", "body"], output=Path("kept"))
+    shardsift.enqueue(crawl=["CC-MAIN-2024-10", "CC-MAIN-2024-18"], keep_all=True, redis_url="redis://h")
     shardsift.enqueue(crawl="CC-MAIN-2024-10", model={"edu": "a/b"}, columns=["id", "text"], redis_url="redis://h")
     shardsift.refilter(kept.output_uri, keep_top="10%", score_column="score", output="best")
     shardsift.scores("kept").edges(20, by="token_count")

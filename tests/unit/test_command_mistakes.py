@@ -65,6 +65,17 @@ def test_an_option_without_a_value_and_a_value_of_no_option_are_reported(
     assert advice in told("run", *arguments)
 
 
+@pytest.mark.parametrize("name", ["", "default", "Scores", "a/b", "..", ".a", "_a", "a.", "*", "year=2023", "é", "a b"])
+def test_what_cannot_name_a_subset_is_reported_by_its_option(name: str) -> None:
+    for option, others in (("--subset", ("--input", "shards")), ("--crawl", ())):
+        assert f"{option} {name!r} cannot be the name of a subset. Use letters" in told("run", option, name, *others)
+
+
+def test_a_crawl_twice_or_in_another_subset_is_reported() -> None:
+    assert "A crawl is named twice: b, a, b." in told("run", "--crawl", "b", "--crawl", "a", "--crawl", "b")
+    assert "Each --crawl is a subset of its own name" in told("run", "--crawl", "a", "--subset", "b")
+
+
 def told(*arguments: str) -> str:
     """The one line of an error of ours."""
     done = CliRunner().invoke(cli, arguments)

@@ -13,8 +13,8 @@ from support.records import a_shard, a_spec
 EDU = "HuggingFaceFW/fineweb-edu-classifier"
 
 
-def repo_id(user: str = "me", model: str = EDU) -> str:
-    return default_repo_id(user, crawl="CC-MAIN-2024-10", model=model)
+def repo_id(user: str = "me", model: str = EDU, *crawls: str) -> str:
+    return default_repo_id(user, crawls=crawls or ("CC-MAIN-2024-10",), model=model)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,10 @@ def test_the_hub_takes_the_default_repository_whatever_the_model_is_called(user:
     validate_repo_id(name)
     assert len(name) <= 96
     assert name.startswith(f"{user}/fineweb-CC-MAIN-2024-10")
+
+
+def test_the_default_repository_of_several_crawls_names_none() -> None:
+    assert repo_id("me", EDU, "CC-MAIN-2024-10", "CC-MAIN-2024-18") == "me/fineweb-fineweb-edu-classifier"
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,8 @@ def test_an_input_is_named_by_its_last_part_but_not_by_a_user_or_a_bucket(uri: s
 def test_a_shard_is_named_below_the_root_of_its_input(name: str, uri: str, named: str) -> None:
     shard = a_shard(name, uri=uri)
 
-    assert disclosed_source(shard) == named
+    assert disclosed_source(shard, ()) == named
+    assert disclosed_source(replace(shard, name=f"2023/{name}"), ("2023",)) == named
 
 
 def test_a_folder_of_a_model_or_of_scores_is_named_by_its_last_part_and_a_hub_name_stays() -> None:

@@ -100,6 +100,8 @@ def test_paths_and_single_inputs_are_taken() -> None:
 
     assert (one.input_uris, two.input_uris) == (("a",), ("b", here))
     assert options_from(RunOptions, {"output": Path("a"), "dtype": None}) == RunOptions(output_uri=here)
+    assert options_from(RunOptions, {"crawl": "a"}).crawls == ("a",)
+    assert options_from(RunOptions, {"crawl": ["a", "b"]}).crawls == ("a", "b")
     assert options_from(RunOptions, {"labels": iter(["a", "b"])}).labels == ("a", "b")
 
 

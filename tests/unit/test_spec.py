@@ -37,6 +37,8 @@ CHANGES: dict[str, Any] = {
     "row_columns": ("shard_2", "row_2"),
     "only_columns": True,
     "folder_columns": ("text",),
+    "subsets": ("2023", "2024"),
+    "extends": "web.model.0123456789ab",
     "limit_rows": 1,
     "rows_per_task": 1,
     "max_bad_rows": 0.5,
@@ -77,6 +79,8 @@ def test_each_field_makes_another_run(changes: dict[str, Any]) -> None:
         ({"crawl": None, "input_uris": ("/daten/übergrößen",)}, "bergr-en.fineweb-edu-classifier."),
         ({"crawl": None, "input_uris": ("/数据",)}, "x.fineweb-edu-classifier."),
         ({"model": OTHER_MODEL}, "cc-main-2024-10.other."),
+        ({"crawl": None, "subsets": ("CC-MAIN-2024-10", "CC-MAIN-2024-18")}, "cc-main-2024-10-and-1-more.fineweb-"),
+        ({"crawl": None, "subsets": ("2023",), "input_uris": ("/data/web",)}, "web.fineweb-edu-classifier."),
     ],
 )
 def test_the_head_of_an_id_tells_input_and_model(changes: dict[str, Any], head: str) -> None:

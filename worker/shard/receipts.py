@@ -43,7 +43,7 @@ def make_receipt(
     return Receipt(
         run_id=claim.run_id,
         shard=shard.name,
-        source_uri=disclosed_source(shard),
+        source_uri=disclosed_source(shard, claim.spec.subsets),
         source_identity=shard.identity,
         source_changed=shard.changed,
         first_row=shard.first_row,

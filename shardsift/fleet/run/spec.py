@@ -67,6 +67,7 @@ class RunSpec:
     row_columns: tuple[str, str] = ("shard", "row")  # names of the columns with the shard and row of a kept row
     only_columns: bool = False  # whether the user chose the columns, so that others are left out without a note
     folder_columns: tuple[str, ...] = ()  # the part of `columns` whose values are in folder names like `year=2024`
+    subsets: tuple[str, ...] = ()  # several crawls, or the --subset; each is the first folder of its shards' names
     limit_rows: int | None = None
     rows_per_task: int | None = None  # longer Parquet files are split into shards of whole row groups
     target_file_bytes: int | None = None  # target size of merged data files; None: one file per shard
@@ -104,8 +105,15 @@ class RunSpec:
     def _input_head(self) -> str:
         if self.crawl:
             return self.crawl
+        if len(self.subsets) > 1:
+            return f"{self.subsets[0]}-and-{len(self.subsets) - 1}-more"
         fixed = re.split(r"[*?\[]", disclosed_inputs(self)[0])[0].rstrip("/")
         return PurePosixPath(fixed).stem or "input"
+
+    @property
+    def subset_names(self) -> tuple[str, ...]:
+        """The subsets of the dataset, by the first folder of shard names: crawls, or the --subset."""
+        return (self.crawl,) if self.crawl else self.subsets
 
     @property
     def publishes_only_scores(self) -> bool:
@@ -283,11 +291,16 @@ def disclosed_inputs(spec: RunSpec) -> tuple[str, ...]:
     return tuple((root["glob"] or "**") if root else _last_part(uri) for uri, root in roots)
 
 
-def disclosed_source(shard: Shard) -> str:
-    """Return a shard's source for publication: a Hub URI unchanged, otherwise the path below the input's root."""
+def disclosed_source(shard: Shard, subsets: Container[str]) -> str:
+    """Return a shard's source for publication: a Hub URI unchanged, otherwise the path below the input's root.
+
+    A --subset is a folder of the shard's name, but not of its source: to count it would disclose the input's folder.
+    """
     if shard.uri.startswith(_HUB):
         return shard.uri
-    return "/".join(shard.uri.split("/")[-len(shard.name.split("/")) :])
+    first, *others = shard.name.split("/")
+    parts = others if first in subsets else [first, *others]
+    return "/".join(shard.uri.split("/")[-len(parts) :])
 
 
 def disclosed_model(model: Model) -> str:

@@ -82,7 +82,7 @@ class ListedRun:
 class Manifest(ListedRun):
     """What is published: by one run or, if others extended it, by several.
 
-    The id is then that of the latest run. The other fields are of all runs together; the spec has the inputs of all.
+    The id is then that of the latest run. The other fields are of all runs together; the spec has the inputs and subsets of all.
     """
 
     receipts: Sequence[Receipt]
@@ -197,7 +197,9 @@ def joined(there: Manifest | None, own: Manifest) -> Manifest:
     return replace(
         own,
         run_id=listed[-1].run_id,
-        spec=replace(listed[-1].spec, input_uris=_inputs(listed), input_revision=""),
+        spec=replace(
+            listed[-1].spec, input_uris=_inputs(listed), input_revision="", crawl=None, subsets=_subsets(listed)
+        ),
         receipts=Receipts(lines),
         left_out=tuple(name for run in listed for name in run.left_out),
         shards=sum(run.shards for run in listed),
@@ -212,6 +214,10 @@ def _shard(receipt: Receipt) -> str:
 
 def _inputs(runs: Iterable[ListedRun]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(uri for run in runs for uri in run.spec.input_uris))
+
+
+def _subsets(runs: Iterable[ListedRun]) -> tuple[str, ...]:
+    return tuple(sorted({name for run in runs for name in run.spec.subset_names}))
 
 
 def last_manifest(copies: Mapping[str, Manifest | None]) -> Manifest | None:

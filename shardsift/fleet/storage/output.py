@@ -271,6 +271,7 @@ _OF_INPUT = {
     "input_uris",
     "input_revision",
     "crawl",
+    "subsets",
     "limit_rows",
     "rows_per_task",
     "max_bad_rows",

@@ -17,7 +17,7 @@ from shardsift.producer.scores.distribution import histograms_of, score_picture,
 from support.evidence import a_line, an_evaluation, an_evidence
 from support.finalizer_runs import A, B, C, FinalizerRun
 from support.golden import check_golden
-from support.records import a_receipt, a_scoring_receipt, a_spec
+from support.records import a_receipt, a_scoring_receipt, a_shard, a_spec
 
 BEGAN = 1_735_682_500.0  # two hours before 2025
 
@@ -84,9 +84,10 @@ def of_fineweb() -> bytes:
     """One model over a dataset of the Hub, with the picture, two devices and the worst of two trials of a number format."""
     coarse = Parity(rows=16, max_error=0.02, p999_error=0.02, flipped_share=0.0625)
     fine = Parity(rows=1024, max_error=0.001, p999_error=0.0009, flipped_share=0.0)
+    first, second = a_shard(), a_shard("CC-MAIN-2024-10/000_00001")
     receipts = [
-        made(scored_by(A, parity=fine), "NVIDIA L4", 7200.0, 5_000_000),
-        made(scored_by(B, parity=coarse, dtype="bfloat16"), "NVIDIA T4", 800.0, 1_000_000),
+        made(scored_by(first, parity=fine), "NVIDIA L4", 7200.0, 5_000_000),
+        made(scored_by(second, parity=coarse, dtype="bfloat16"), "NVIDIA T4", 800.0, 1_000_000),
     ]
     return dataset_card(a_spec(output_uri="hf://datasets/me/kept@strict"), receipts, Beside(has_picture=True))
 
@@ -130,7 +131,8 @@ def of_a_judged_filter() -> bytes:
 
 
 def of_scores_alone() -> bytes:
-    spec = a_spec(where="false", crawl=None, input_uris=("/home/me/*.jsonl.gz",))
+    """Scores of files in two subsets, of which one has only shards that failed."""
+    spec = a_spec(where="false", crawl=None, input_uris=("/home/me/*.jsonl.gz",), subsets=("crawl", "failed"))
     receipt = replace(scored_by(A), rows_in=1000, rows_kept=0, rows_dropped=999, rows_errored=1)
     return dataset_card(spec, [receipt])
 
