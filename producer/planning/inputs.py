@@ -31,7 +31,7 @@ from shardsift.producer.planning.options import InputOptions
 _NAMED = 3  # unreadable files that an error names
 _ONE_FOLDER = "Rename one, leave one out, or pass their common parent folder as the only --input."
 _FOOTER_THREADS = 16
-_NO_SUCH_PLACE = (ImportError, ValueError, TypeError, AttributeError)  # raised by fsspec for a URL that it cannot use
+NO_SUCH_PLACE = (ImportError, ValueError, TypeError, AttributeError)  # raised by fsspec for a URL that it cannot use
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ def _list(uri: str) -> Input:
                 shards = tuple(pool.map(lambda info: _shard(info, listing), listing.files))
     except ShardError as error:
         raise UsageError(str(error)) from error
-    except _NO_SUCH_PLACE as error:
+    except NO_SUCH_PLACE as error:
         raise UsageError(f"{uri} cannot be read: {error}.") from error
     return Input(
         uris=(absolute_uri(pinned),),
