@@ -152,15 +152,13 @@ Made with shardsift, which scores and filters datasets with transformer classifi
 
 def _drop_lists(spec: RunSpec, receipts: Sequence[Receipt]) -> str:
     """Write a line of the table for each list, with the number of rows that it has, kept by the filter or not."""
-    lines = []
+    lines = ""
     for number, one in enumerate(disclosed_spec(spec).drop_lists):
-        rows = sum(receipt.rows_listed[number] for receipt in receipts)
-        file = f"{cell(one.uri)}{f', column {cell(one.field)}' if one.field else ''}"
-        lines.append(
-            f"| Drop list | {counted(rows, 'row')} whose {cell(one.column)}, or the host in it, is one of the {one.values:,} "
-            f"values of {file} (sha256 `{one.sha256}`) |\n"
-        )
-    return "".join(lines)
+        rows = counted(sum(receipt.rows_listed[number] for receipt in receipts), "row")
+        file = cell(f"{one.uri}:{one.field}" if one.field else one.uri)
+        values = f"{one.values:,} values of {file}, sha256 `{one.sha256}`"
+        lines += f"| Drop list | {rows} whose {cell(one.column)}, or the host in it, is one of the {values} |\n"
+    return lines
 
 
 def _left_out(receipts: Sequence[Receipt]) -> str:

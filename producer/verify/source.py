@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.inputs.drop_lists import loaded_lists, located, sha256_of
+from shardsift.fleet.inputs.drop_lists import content_of, loaded_lists, located
 from shardsift.fleet.inputs.folder_columns import renamed
 from shardsift.fleet.inputs.identity import are_of_other_bytes
 from shardsift.fleet.inputs.input_file import InputFile
@@ -36,8 +36,8 @@ def lists_to_check(
 
     Raises UsageError if a list is not there although it is `needed`, or if a file is no list of the run.
     """
-    lists, uris = published.spec.drop_lists, {sha256_of(absolute_uri(file)): absolute_uri(file) for file in files}
-    if strangers := [uri for sha256, uri in uris.items() if sha256 not in {one.sha256 for one in lists}]:
+    lists, uris = published.spec.drop_lists, {content_of(uri)[1]: uri for uri in map(absolute_uri, files)}
+    if strangers := [uris[sha256] for sha256 in uris.keys() - {one.sha256 for one in lists}]:
         expected = ", ".join(f"{one.uri}, sha256 {one.sha256}" for one in lists) or "none"
         raise UsageError(f"{strangers[0]} is no drop list of the run at {published.uri}. Its lists: {expected}.")
     found, lost = located(lists, uris)
@@ -45,7 +45,7 @@ def lists_to_check(
         named = " ".join(f"--drop-list {shlex.quote(uri)}" for uri in lost)
         raise UsageError(f"The run at {published.uri} kept no row of its drop lists. Name their files: {named}")
     loaded_lists(found)
-    return found, tuple(lost)
+    return found, lost
 
 
 def source_shards(

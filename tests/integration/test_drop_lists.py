@@ -95,11 +95,11 @@ class TestWhatIsPublished:
         card = (output / "README.md").read_text()
         assert "| Filter | none: every scored row is kept, but for those of the drop lists |" in card
         assert (
-            "| Drop list | 8 rows whose `url`, or the host in it, is one of the 3 values of `optout.txt` (sha256 "
+            "| Drop list | 8 rows whose `url`, or the host in it, is one of the 3 values of `optout.txt`, sha256 `"
             in card
         )
         assert (
-            "| Drop list | 3 rows whose `id`, or the host in it, is one of the 4 values of `ids.csv`, column `id` "
+            "| Drop list | 3 rows whose `id`, or the host in it, is one of the 4 values of `ids.csv:id`, sha256 `"
             in card
         )
         assert "--drop-list optout.txt=url" in card

@@ -101,6 +101,7 @@ def test_paths_and_single_inputs_are_taken() -> None:
     assert (one.input_uris, two.input_uris) == (("a",), ("b", here))
     assert options_from(RunOptions, {"output": Path("a"), "dtype": None}) == RunOptions(output_uri=here)
     assert options_from(RunOptions, {"labels": iter(["a", "b"])}).labels == ("a", "b")
+    assert options_from(RunOptions, {"drop_list": {Path("a.csv:b"): "url"}}).drop_lists == ("a.csv:b=url",)
 
 
 @pytest.mark.parametrize(("given", "labels"), [("a,b", ("a", "b")), (["a, b"], ("a, b",)), ("@a,b", ("@a,b",))])

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from shardsift.fleet.run.model import Model
 from shardsift.fleet.run.scoring import Scoring, ZeroShot
-from shardsift.fleet.run.spec import BestRows, Buckets, RunSpec, is_run_id
+from shardsift.fleet.run.spec import BestRows, Buckets, DropList, RunSpec, is_run_id
 from support.records import a_spec
 
 MODEL = a_spec().scorings[0].model
@@ -42,6 +42,7 @@ CHANGES: dict[str, Any] = {
     "max_bad_rows": 0.5,
     "buckets": Buckets(columns=("score",), edges=((None, (1.5,)), ("a", (0.1, 2.0)), (7, ()))),
     "best": BestRows(columns=("score",), share="10%", by="tokens"),
+    "drop_lists": (DropList(uri="optout.csv", field="domain", column="url", sha256="ab", values=2),),
     "target_file_bytes": 1,
     "window_rows": 1,
     "scorings": a_spec().scorings * 2,

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from shardsift.fleet.errors import ShardError, UsageError
-from shardsift.fleet.inputs.drop_lists import loaded_lists
 from shardsift.fleet.inputs.identity import unchanged
 from shardsift.fleet.inputs.input_file import InputFile
 from shardsift.fleet.inputs.open_input import open_shard
@@ -49,11 +48,10 @@ def score_shard(
     started_at = time.time()
     spec, shard = claim.spec, claim.shard
     with _usage_errors_of(shard), scratch_folder(scratch_dir) as scratch:
-        lists = loaded_lists(spec.drop_lists)
         opened = open_shard(shard.uri, spec, first_row=shard.first_row)
         with unchanged(shard), opened as file:
             keep = filter_of_thread(spec.where, kept_schema(file.schema, spec)) if spec.where else None
-            with ShardWriter(scratch, file.schema, shard, spec, keep, lists) as writer:
+            with ShardWriter(scratch, file.schema, shard, spec, keep) as writer:
                 _write_windows(file, writer, claim, scorers, progress, checkpoint)
                 data_file, scores_file = writer.close()
         counts = writer.counts

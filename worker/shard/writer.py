@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardsift.fleet.inputs.drop_lists import LoadedList
+from shardsift.fleet.inputs.drop_lists import loaded_lists
 from shardsift.fleet.run.filter import Filter
 from shardsift.fleet.run.output_columns import ERROR, ROW, SHARD, kept_schema, row_fields, scores_schema, scoring_fields
 from shardsift.fleet.run.receipt import OTHER_FIELDS, Histogram, empty_histogram, with_values
@@ -56,22 +56,16 @@ class RowCounts:
 class ShardWriter:
     """Writes both output files of a shard, window by window. Without `filter`, all rows with scores are kept.
 
-    Rows that one of `lists`, the loaded drop lists of the spec, has are never kept.
+    Rows of the run's drop lists are never kept. Raises ShardError if a list cannot be read.
 
     As a context manager, it always closes the files at the end.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        input_schema: pa.Schema,
-        shard: Shard,
-        spec: RunSpec,
-        filter: Filter | None = None,
-        lists: Sequence[LoadedList] = (),
+        self, folder: Path, input_schema: pa.Schema, shard: Shard, spec: RunSpec, filter: Filter | None = None
     ) -> None:
         self.counts = RowCounts(
-            rows_listed=[0] * len(lists),
+            rows_listed=[0] * len(spec.drop_lists),
             histograms={
                 column: empty_histogram(scoring.function_to_apply)
                 for scoring in spec.scorings
@@ -82,7 +76,7 @@ class ShardWriter:
         self._spec = spec
         self._kept_schema = kept_schema(input_schema, spec)
         self._filter = filter
-        self._lists = lists
+        self._lists = loaded_lists(spec.drop_lists)
         self._files = ExitStack()
         self._kept = self._files.enter_context(ParquetFileWriter(folder / "data.parquet", self._kept_schema))
         self._scores = self._files.enter_context(ParquetFileWriter(folder / "scores.parquet", scores_schema(spec)))

@@ -66,7 +66,7 @@ def loaded_lists(lists: tuple[DropList, ...]) -> tuple[LoadedList, ...]:
 
 
 def _loaded(described: DropList) -> LoadedList:
-    content, sha256 = _content(described.uri)
+    content, sha256 = content_of(described.uri)
     if sha256 != described.sha256:
         raise ShardError(
             f"The drop list {described.uri} changed since the run was planned: its sha256 is {sha256}, not "
@@ -79,10 +79,8 @@ def _loaded(described: DropList) -> LoadedList:
 def described_list(uri: str, field: str | None, column: str) -> DropList:
     """Read a list, and describe it for a spec. Raises UsageError, ShardError or TransientError if it cannot be used."""
     if field is None and ending_of(uri):
-        raise UsageError(
-            f"--drop-list {uri}={column}: name the column of the file that has the values, like {uri}:domain={column}."
-        )
-    content, sha256 = _content(uri)
+        raise UsageError(f"Name the column of the file that has the values, like --drop-list {uri}:domain={column}.")
+    content, sha256 = content_of(uri)
     values = _values(content, uri, field)
     if not values:
         raise UsageError(f"--drop-list {uri}: there are no values in it.")
@@ -98,26 +96,18 @@ def check_list_column(one: DropList, schema: pa.Schema) -> None:
     _check_type(schema.field(one.column).type, f"--drop-list {one.option}")
 
 
-def sha256_of(uri: str) -> str:
-    return _content(uri)[1]
-
-
-def located(lists: Iterable[DropList], uris: Mapping[str, str]) -> tuple[tuple[DropList, ...], list[str]]:
+def located(lists: Iterable[DropList], uris: Mapping[str, str]) -> tuple[tuple[DropList, ...], tuple[str, ...]]:
     """Find the files of lists that were published, which names them by their last part unless they are on the Hub.
 
     `uris` has the known places by sha256. Returns the lists with a known place, and the names of all others.
     """
-    found, lost = [], []
-    for one in lists:
-        if one.sha256 in uris or one.uri.startswith("hf://"):
-            found.append(replace(one, uri=uris.get(one.sha256, one.uri)))
-        else:
-            lost.append(one.uri)
-    return tuple(found), lost
+    places = [(one, uris.get(one.sha256, one.uri if one.uri.startswith("hf://") else None)) for one in lists]
+    found = tuple(replace(one, uri=uri) for one, uri in places if uri is not None)
+    return found, tuple(one.uri for one, uri in places if uri is None)
 
 
-def _content(uri: str) -> tuple[bytes, str]:
-    """Read a whole file, and its sha256: the values are then those of exactly these bytes."""
+def content_of(uri: str) -> tuple[bytes, str]:
+    """Read a whole file, and compute its sha256. The values are then those of exactly these bytes."""
     with translated(f"Reading the drop list {uri}"):
         filesystem, path = filesystem_of(uri)
         with filesystem.open(path, "rb") as file:
@@ -186,8 +176,5 @@ def _compared(host: str) -> str:
     if _PLAIN_HOST.fullmatch(host):
         return host
     folded = unicodedata.normalize("NFKC", unquote(host)).lower().replace("。", ".").rstrip(".")
-    return ".".join(label if label.isascii() else _punycode(label) for label in folded.split("."))
-
-
-def _punycode(label: str) -> str:
-    return f"xn--{label.encode('punycode').decode()}"
+    labels = folded.split(".")
+    return ".".join(one if one.isascii() else f"xn--{one.encode('punycode').decode()}" for one in labels)

@@ -192,7 +192,7 @@ class TestItsFile:
             ("=url", "write FILE=COLUMN"),
             ("{}/nowhere.txt=url", r"nowhere\.txt: No such file"),
             ("{}=url", "Is a directory"),
-            ("{}/l.csv=url", r"name the column of the file that has the values, like .*l\.csv:domain=url"),
+            ("{}/l.csv=url", r"Name the column of the file that has the values, like --drop-list .*l\.csv:domain=url"),
             ("{}/l.csv:w=url", "has no column of the run, which reads w; it has: other, v"),
             ("{}/l.parquet:others=url", r'no field "others"; they have: other, v\. Did you mean "other"\?'),
             ("{}/l.jsonl:w=url", "there are no values in it"),
