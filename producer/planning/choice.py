@@ -10,7 +10,7 @@ from difflib import get_close_matches
 import pyarrow as pa
 
 from shardsift.fleet.errors import ShardError, UsageError
-from shardsift.fleet.inputs.drop_lists import check_list_column, described_list
+from shardsift.fleet.inputs.drop_lists import check_list_columns, described_list
 from shardsift.fleet.process.redact import refuse_secrets
 from shardsift.fleet.process.wording import first_of
 from shardsift.fleet.run.filter import Filter, compared_with
@@ -108,8 +108,7 @@ def _read_list(given: str) -> DropList:
 def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
     """Raise UsageError if the filter does not fit an input with this schema, or if an added column's name is taken."""
     kept = kept_schema(schema, spec)
-    for one in spec.drop_lists:
-        check_list_column(one, schema)
+    check_list_columns(spec, schema)
     if spec.where:
         Filter(spec.where, kept)
         for scoring in spec.scorings:

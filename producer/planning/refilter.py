@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from shardsift.fleet.errors import UsageError
-from shardsift.fleet.inputs.drop_lists import located
+from shardsift.fleet.inputs.drop_lists import check_list_columns, located
 from shardsift.fleet.inputs.open_input import open_shard
 from shardsift.fleet.process.wording import first_of
 from shardsift.fleet.run.spec import DropList, RunSpec, Shard, disclosed_inputs
@@ -45,6 +45,9 @@ def plan_refilter(scores_uri: str, options: RefilterOptions, *, input_uris: tupl
         source = _as_listed(published)
     else:
         source = _as_it_was_scored(read_input(InputOptions(input_uris=uris, limit_rows=scored.limit_rows)), published)
+    if lists:
+        with open_shard(source.shards[0].uri, scored) as file:
+            check_list_columns(scored, file.schema)
     ranked = RankedRun(
         spec=scored,
         output_uri=published.uri,

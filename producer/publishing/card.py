@@ -310,9 +310,7 @@ def _how_to_make_it_again(spec: RunSpec, command: str | None) -> str:
     labels = f"\nThe file `{LABELS_FILE}` has the labels, one a line.\n" if f"@{LABELS_FILE}" in command else ""
     fence = longer_fence(command, least=3)
     places = [*spec.input_uris, *(one.uri for one in spec.drop_lists)]
-    is_whole = all(uri.startswith("hf://") for uri in places) and not any(
-        one.model.is_folder for one in spec.scorings
-    )
+    is_whole = all(uri.startswith("hf://") for uri in places) and not any(one.model.is_folder for one in spec.scorings)
     paths = "" if is_whole else " (files and folders are named without their paths: fill in yours)"
     return f"\n## How to make it again\n\nWith shardsift{paths}:\n\n{fence}bash\n{command}\n{fence}\n{labels}"
 

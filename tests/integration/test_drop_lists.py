@@ -182,8 +182,14 @@ class TestAListThatChanges:
             runs.publish_plan(plan)
 
     def test_the_column_of_the_list_must_be_in_the_input(self, runs: Runs, source: Path, domains: Path) -> None:
-        with pytest.raises(UsageError, match="the input has no column 'link'; it has: id, text, url"):
-            plan_run(runs.options(source, drop_lists=(f"{domains}=link",)))
+        everything = runs.publish(source)
+
+        for plan in (
+            lambda: plan_run(runs.options(source, drop_lists=(f"{domains}=link",))),
+            lambda: runs.refilter_plan(everything, keep_top="10%", drop_lists=(f"{domains}=link",)),
+        ):
+            with pytest.raises(UsageError, match="the input has no column 'link'; it has: id, text, url"):
+                plan()
 
     def test_a_dry_run_shows_the_lists(self, runs: Runs, source: Path, domains: Path) -> None:
         plan = plan_run(runs.options(source, drop_lists=(f"{domains}=url",)))
@@ -204,30 +210,19 @@ class TestRefilter:
         _, refilter = (again / "README.md").read_text().split("producer refilter ./again")
         assert "--where 'id % 4 < 2' \\\n  --drop-list optout.txt=url \\\n  --drop-list ids.csv:id=id" in refilter
 
-    def test_a_refilter_keeps_the_lists_of_its_run_unless_others_are_named(
+    def test_a_refilter_has_the_lists_that_it_names_or_none_and_asks_for_those_that_it_does_not_find(
         self, runs: Runs, source: Path, domains: Path, ids: Path
     ) -> None:
         by_list = runs.publish(source, "by-list", drop_lists=lists(domains, ids))
 
-        again = runs.refilter(by_list, "again", keep_all=True)
         none = runs.refilter(by_list, "none", keep_all=True, drop_lists=("none",))
         one = runs.refilter(by_list, "one", drop_lists=(f"{domains}=url",))
 
-        assert data_digests(again) == data_digests(by_list)
         assert data_digests(none) == data_digests(runs.publish(source, "fresh"))
         assert data_digests(one) == data_digests(runs.publish(source, "fresh-one", drop_lists=(f"{domains}=url",)))
         assert "--drop-list none" in (none / "README.md").read_text()
-
-    def test_a_refilter_that_does_not_know_the_place_of_a_list_asks_for_it(
-        self, runs: Runs, source: Path, domains: Path
-    ) -> None:
-        by_list = runs.publish(source, "by-list", drop_lists=(f"{domains}=url",))
-        runs.specs.clear()
-
-        with pytest.raises(
-            UsageError, match=r"left out the rows of optout\.txt, .*with --drop-list, or say --drop-list"
-        ):
-            runs.refilter_plan(by_list, keep_all=True, input_uris=(str(source),))
+        with pytest.raises(UsageError, match=r"rows of optout\.txt, ids\.csv\. Name the lists .* say --drop-list none"):
+            runs.refilter_plan(by_list, keep_all=True)
 
     def test_the_best_rows_are_the_best_of_those_that_no_list_has(
         self, runs: Runs, source: Path, domains: Path, ids: Path

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardsift.fleet.errors import ShardError, ShardsiftError, UsageError
-from shardsift.fleet.inputs.drop_lists import LoadedList, check_list_column, described_list, host_of, loaded_lists
+from shardsift.fleet.inputs.drop_lists import LoadedList, check_list_columns, described_list, host_of, loaded_lists
 from shardsift.fleet.run.spec import DropList
 from shardsift.producer.planning.choice import read_lists
+from support.records import a_spec
 
 VALUES = ["7", "grüße", "doc 1", "0123"]
 
@@ -111,7 +112,7 @@ class TestOtherValues:
 
         for column in (numbers, numbers.dictionary_encode()):
             rows = pa.table({"url": column})
-            check_list_column(a_list("7").described, rows.schema)
+            check_list_columns(a_spec(drop_lists=(a_list("7").described,)), rows.schema)
             assert a_list("7", "070").rows_in(rows).tolist() == [0, 3]
 
     def test_a_dictionary_of_texts_and_several_chunks_are_looked_up_in_order(self) -> None:
@@ -219,9 +220,9 @@ class TestItsFile:
         schema = pa.schema({"text": pa.string(), "url": pa.list_(pa.string())})
 
         with pytest.raises(UsageError, match=r"--drop-list optout\.txt=url: values are texts .* has list<"):
-            check_list_column(a_list("x").described, schema)
+            check_list_columns(a_spec(drop_lists=(a_list("x").described,)), schema)
         with pytest.raises(UsageError, match="has no column 'id'; it has: text, url"):
-            check_list_column(replace(a_list("x").described, column="id"), schema)
+            check_list_columns(a_spec(drop_lists=(replace(a_list("x").described, column="id"),)), schema)
 
     def test_a_file_that_changed_since_is_an_error_that_says_what_to_do_and_a_loaded_list_stays(
         self, tmp_path: Path

@@ -20,7 +20,7 @@ import pyarrow as pa
 from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.formats import ENDINGS, ending_of
 from shardsift.fleet.inputs.open_input import column_in
-from shardsift.fleet.run.spec import DropList
+from shardsift.fleet.run.spec import DropList, RunSpec
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.hub_files import filesystem_of
 
@@ -87,13 +87,13 @@ def described_list(uri: str, field: str | None, column: str) -> DropList:
     return DropList(uri=uri, field=field, column=column, sha256=sha256, values=len(values))
 
 
-def check_list_column(one: DropList, schema: pa.Schema) -> None:
-    """Raise UsageError unless the input has the list's column, with texts or whole numbers."""
-    if one.column not in schema.names:
-        raise UsageError(
-            f"--drop-list {one.option}: the input has no column {one.column!r}; it has: {', '.join(schema.names)}."
-        )
-    _check_type(schema.field(one.column).type, f"--drop-list {one.option}")
+def check_list_columns(spec: RunSpec, schema: pa.Schema) -> None:
+    """Raise UsageError unless the input has the columns of the run's lists, with texts or whole numbers."""
+    for one in spec.drop_lists:
+        option, names = f"--drop-list {one.option}", schema.names
+        if one.column not in names:
+            raise UsageError(f"{option}: the input has no column {one.column!r}; it has: {', '.join(names)}.")
+        _check_type(schema.field(one.column).type, option)
 
 
 def located(lists: Iterable[DropList], uris: Mapping[str, str]) -> tuple[tuple[DropList, ...], tuple[str, ...]]:
