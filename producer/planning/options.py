@@ -83,7 +83,7 @@ class Condition:
             metavar="FILE[:COLUMN]=COLUMN",
             help="Keep no row whose value in a column of the input is in FILE: a text file with one value a line, or, with "
             ":COLUMN, a column of a Parquet, JSON Lines or CSV file. The host of a URL is looked up too: example.com means its "
-            "subdomains, any scheme and any port. May be repeated. A refilter keeps the lists of the run; none: no list.",
+            "subdomains, any scheme and any port. May be repeated. none, for a refilter: no list.",
         ),
     ] = ()
 

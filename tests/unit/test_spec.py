@@ -17,6 +17,7 @@ from support.records import a_spec
 MODEL = a_spec().scorings[0].model
 OTHER_MODEL = Model(name="org/other", revision="89ab", labels=("LABEL_0",))
 CHANGES: dict[str, Any] = {
+    "extends": "cc-main-2024-10.fineweb-edu-classifier.0123456789ab",
     "input_uris": ("hf://datasets/HuggingFaceFW/fineweb@0123abc/data/CC-MAIN-2024-10/000_*.parquet",),
     "input_revision": "fedcba",
     "crawl": None,
