@@ -52,6 +52,8 @@ WANTED = {
         "--disagreeing 20",
         "publish another threshold, without a GPU": "producer refilter RUN --min-score 2.5 --output ./kept-2.5",
         "publish only scores, and choose the rows afterwards": "producer enqueue --crawl CC-MAIN-2024-10 --where false",
+        "leave out opted-out domains, also of a published run": "producer refilter RUN --drop-list optout.txt=url "
+        "--output ./without-optouts",
         "keep the best 10 % of the tokens, by published scores": "producer refilter RUN --keep-top 10% --by token_count "
         "--output ./best",
         "add 20 buckets by the higher of two scores": "producer refilter RUN --buckets 20 --by token_count "

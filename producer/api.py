@@ -280,7 +280,11 @@ def evaluate(
 
 
 def verify(
-    target: Location, *, input: Location | Sequence[Location] = (), redis_url: str | None = None
+    target: Location,
+    *,
+    input: Location | Sequence[Location] = (),
+    drop_list: Location | Sequence[Location] = (),
+    redis_url: str | None = None,
 ) -> Verification:
     """Check a published dataset: hashes, counts, schemas and scores; no duplicate rows, missing shards or foreign files.
 
@@ -291,13 +295,19 @@ def verify(
 
     target: the folder, bucket or hf:// dataset of an output, or the id of a run. Only a run's id needs Redis.
     input: also compare every row with this input.
+    drop_list: the files of the run's drop lists that are not on the Hub. `input` needs them.
     redis_url: as for `status`.
 
     Raises UsageError if shardsift has published nothing there, TransientError if the network fails.
     """
     with _errors():
         uri, published_run = output_of(text_of_place(target), read_settings(redis_url=redis_url))
-        return verify_output(uri, source=texts_of_places(input), published_run=published_run)
+        return verify_output(
+            uri,
+            source=texts_of_places(input),
+            drop_lists=texts_of_places(drop_list, "drop_list"),
+            published_run=published_run,
+        )
 
 
 def pause(run_id: str | None = None, *, redis_url: str | None = None) -> RunStatus:

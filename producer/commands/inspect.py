@@ -108,6 +108,12 @@ def verify(
             "--input", metavar="URI", help="Also compare rows with all or part of the input. May be repeated."
         ),
     ] = None,
+    drop_list: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--drop-list", metavar="FILE", help="A drop list of the run that is not on the Hub. May be repeated."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a published dataset: hashes, counts, schemas and scores; no duplicate rows, missing shards or foreign files.
@@ -120,6 +126,8 @@ def verify(
     from shardsift.producer.verify.verify import verify as verify_output
 
     uri, published_run = output_of(target, read_settings())
-    found = verify_output(uri, source=tuple(source or ()), published_run=published_run)
+    found = verify_output(
+        uri, source=tuple(source or ()), drop_lists=tuple(drop_list or ()), published_run=published_run
+    )
     print_found(found.lines(), found.as_json(), as_json=as_json)
     raise typer.Exit(ExitCode.DONE if found.is_sound else ExitCode.FAILED)

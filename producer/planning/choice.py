@@ -1,6 +1,7 @@
 """Turn the user's choice of rows to keep into SQL, and check it against the columns, scores and labels."""
 
 import math
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,15 +9,21 @@ from difflib import get_close_matches
 
 import pyarrow as pa
 
-from shardsift.fleet.errors import UsageError
+from shardsift.fleet.errors import ShardError, UsageError
+from shardsift.fleet.inputs.drop_lists import check_list_columns, described_list
+from shardsift.fleet.process.redact import refuse_secrets
 from shardsift.fleet.process.wording import first_of
 from shardsift.fleet.run.filter import Filter, compared_with
 from shardsift.fleet.run.output_columns import kept_schema
 from shardsift.fleet.run.scoring import Scoring
-from shardsift.fleet.run.spec import RunSpec
+from shardsift.fleet.run.spec import DropList, RunSpec
 from shardsift.fleet.scorers.sequence_classifier import configured_threshold
+from shardsift.fleet.storage.errors import translated
+from shardsift.producer.planning.inputs import NO_SUCH_PLACE, absolute_uri, pinned_uri
 from shardsift.producer.planning.options import Condition
 
+NO_LISTS = "none"
+_LIST = re.compile(r"(?P<file>.+?)(?::(?P<field>[^/:]+))?=(?P<column>[^=]+)")
 _NAMED_LABELS = 10
 
 
@@ -75,9 +82,33 @@ def _check_min_score(min_score: float, scoring: Scoring) -> None:
         raise UsageError(f"--min-score {min_score:g} keeps every row: these scores are from 0 to 1. Say --keep-all.")
 
 
+def read_lists(given: Sequence[str]) -> tuple[DropList, ...]:
+    """Read the files that --drop-list names. Files on the Hub are pinned to their current commit.
+
+    Raises UsageError for a file that cannot be used, TransientError if the network fails.
+    """
+    return tuple(dict.fromkeys(_read_list(one) for one in given if one != NO_LISTS))
+
+
+def _read_list(given: str) -> DropList:
+    parts = _LIST.fullmatch(given)
+    if parts is None:
+        raise UsageError(f"--drop-list {given!r}: write FILE=COLUMN or FILE:COLUMN=COLUMN, like optout.txt=url.")
+    refuse_secrets("--drop-list", parts["file"])
+    try:
+        with translated(f"Reading the drop list {parts['file']}"):
+            uri, _ = pinned_uri(parts["file"])
+            return described_list(absolute_uri(uri), parts["field"], parts["column"])
+    except ShardError as error:
+        raise UsageError(f"--drop-list {given}: {error}") from error
+    except NO_SUCH_PLACE as error:
+        raise UsageError(f"--drop-list {given} cannot be read: {error}.") from error
+
+
 def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
     """Raise UsageError if the filter does not fit an input with this schema, or if an added column's name is taken."""
     kept = kept_schema(schema, spec)
+    check_list_columns(spec, schema)
     if spec.where:
         Filter(spec.where, kept)
         for scoring in spec.scorings:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardsift.fleet.errors import UsageError
+from shardsift.fleet.inputs.drop_lists import loaded_lists
 from shardsift.fleet.run.output_columns import output_fields, row_fields
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import BestRows, Buckets, RunSpec, Shard
@@ -84,12 +85,13 @@ class RankedRun:
     def read(self, values: Values) -> Iterator[tuple[Receipt, Integers, Rows]]:
         """Yield for each shard its receipt, the indices of its ranked rows in the shard, and these rows.
 
-        A row is ranked if it has a score and a value of `--within`. Adds new values to `values`, which is `[None]`
-        without `--within`.
+        A row is ranked if it has a score and a value of `--within`, and is in no drop list. Adds new values to
+        `values`, which is `[None]` without `--within`.
         """
         columns, by, within = self.columns, self.ranking.by, self.ranking.within
-        of_input = columns_of_input(self.spec, self.ranking)
+        of_input, lists = columns_of_input(self.spec, self.ranking), loaded_lists(self.spec.drop_lists)
         stored = [*columns, within] if within and within not in of_input else [*columns]
+        of_input = [*dict.fromkeys([*of_input, *(one.column for one in self.spec.drop_lists)])]
         for receipt, table in stored_scores(self.output_uri, self.receipts, stored):
             if of_input:
                 shard = source_of([receipt], receipt.shard, self.shards, what=f"The column {of_input[0]} is")
@@ -99,6 +101,8 @@ class RankedRun:
                     table = table.append_column(name, _decoded(read[name]))
             scores = np.fmax.reduce([table[name].to_numpy() for name in columns])
             has_score = ~np.isnan(scores)
+            for one in lists:
+                has_score[one.rows_in(table)] = False
             has_value = table[within].is_valid().to_numpy() if within else True
             self._unranked[receipt.shard] = int(np.count_nonzero(has_score & ~np.asarray(has_value)))
             ranked = np.flatnonzero(has_score & has_value)

@@ -142,6 +142,7 @@ def plan_report(plan: Plan) -> dict[str, int | str]:
         "model": ", ".join(f"{scoring.model.name} at {scoring.model.revision}" for scoring in spec.scorings),
         "added_columns": ", ".join(spec.output_columns),
         "filter": spec.where or "none",
+        "drop_lists": ", ".join(f"{one.option} ({one.values:,} values)" for one in spec.drop_lists) or "none",
         "target_file_size": shown_bytes(spec.target_file_bytes) if spec.target_file_bytes else "none",
         "output": spec.output_uri,
         "tasks": len(plan.shards),

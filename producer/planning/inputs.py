@@ -36,7 +36,7 @@ _ONE_FOLDER = (
     "of its own: the first with a run, each other with a run that has --extend."
 )
 _FOOTER_THREADS = 16
-_NO_SUCH_PLACE = (ImportError, ValueError, TypeError, AttributeError)  # raised by fsspec for a URL that it cannot use
+NO_SUCH_PLACE = (ImportError, ValueError, TypeError, AttributeError)  # raised by fsspec for a URL that it cannot use
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ def _list(uri: str) -> Input:
                 shards = tuple(pool.map(lambda info: _shard(info, listing), listing.files))
     except ShardError as error:
         raise UsageError(str(error)) from error
-    except _NO_SUCH_PLACE as error:
+    except NO_SUCH_PLACE as error:
         raise UsageError(f"{uri} cannot be read: {error}.") from error
     return Input(
         uris=(absolute_uri(pinned),),

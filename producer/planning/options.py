@@ -78,6 +78,16 @@ class Condition:
         ),
     ] = None
     keep_all: Annotated[bool, keep_option("--keep-all", help="Keep every row that has a score.")] = False
+    drop_lists: Annotated[
+        tuple[str, ...],
+        keep_option(
+            "--drop-list",
+            metavar="FILE[:COLUMN]=COLUMN",
+            help="Keep no row whose value in a column of the input is in FILE: a text file with one value a line, or, with "
+            ":COLUMN, a column of a Parquet, JSON Lines or CSV file. The host of a URL is looked up too: example.com means its "
+            "subdomains, any scheme and any port. May be repeated. none, for a refilter: no list.",
+        ),
+    ] = ()
 
     def __post_init__(self) -> None:
         if sum([self.min_score is not None, self.where is not None, self.keep_all]) > 1:
@@ -324,6 +334,7 @@ class ConditionKeywords(TypedDict, total=False):
     min_score: float | None
     where: str | None
     keep_all: bool
+    drop_list: Names | Mapping[Location, str] | None
 
 
 class RankingKeywords(TypedDict, total=False):

@@ -7,7 +7,7 @@ from shardsift.fleet.errors import ShardError
 from shardsift.fleet.run.spec import RunSpec, Shard, file_name
 from shardsift.fleet.storage.open_output import Published, open_output
 from shardsift.producer.evidence.evidence import Evidence, evidence_for
-from shardsift.producer.planning.choice import choose_rows
+from shardsift.producer.planning.choice import choose_rows, read_lists
 from shardsift.producer.planning.columns import find_columns
 from shardsift.producer.planning.destination import find_destination
 from shardsift.producer.planning.extend import find_extension
@@ -60,6 +60,7 @@ def plan_run(options: RunOptions) -> Plan:
         rows_per_task=options.rows_per_task,
         target_file_bytes=destination.file_bytes,
         max_bad_rows=options.max_bad_rows,
+        drop_lists=read_lists(options.drop_lists),
     )
     spec, kept_notes = choose_rows(spec, scored.options, found.schema)
     spec = extension.checked(spec) if extension else spec

@@ -4,13 +4,14 @@ from dataclasses import replace
 from functools import partial
 
 from shardsift.fleet.errors import UsageError
+from shardsift.fleet.inputs.drop_lists import check_list_columns, located
 from shardsift.fleet.inputs.open_input import open_shard
 from shardsift.fleet.process.wording import first_of
-from shardsift.fleet.run.spec import Shard, disclosed_inputs
+from shardsift.fleet.run.spec import DropList, RunSpec, Shard, disclosed_inputs
 from shardsift.fleet.scorers.stored_scores import model_of, published_run
 from shardsift.fleet.storage.open_output import Published, is_on_hub
 from shardsift.producer.evidence.evidence import evidence_for
-from shardsift.producer.planning.choice import check_filter, condition
+from shardsift.producer.planning.choice import NO_LISTS, check_filter, condition, read_lists
 from shardsift.producer.planning.cut import RankedRun, best_rows, buckets_of
 from shardsift.producer.planning.destination import check_destination, file_bytes, place_lines
 from shardsift.producer.planning.extend import added_to_refiltered
@@ -43,7 +44,9 @@ def plan_refilter(scores_uri: str, options: RefilterOptions, *, input_uris: tupl
     """
     published = published_run(absolute_uri(scores_uri).rstrip("/"))
     output_uri = _output(published, options)
-    scored = replace(published.spec, buckets=None, best=None, extends=None)
+    options = _with_filter(options, published.spec)
+    lists = _drop_lists(options, published.spec)
+    scored = replace(published.spec, buckets=None, best=None, extends=None, drop_lists=lists)
     has_lines = published.runs and not options.input_uris and _is_on_hub(published)
     uris = scored.input_uris if has_lines else options.input_uris or input_uris or _input_uris(published)
     check_destination(output_uri, uris, public=options.public)
@@ -52,6 +55,9 @@ def plan_refilter(scores_uri: str, options: RefilterOptions, *, input_uris: tupl
     else:
         found = list_input(*uris, in_subsets=bool(scored.subsets))
         source = _as_it_was_scored(limited(found, scored.limit_rows), published)
+    if lists:
+        with open_shard(source.shards[0].uri, scored) as file:
+            check_list_columns(scored, file.schema)
     ranked = RankedRun(
         spec=scored,
         output_uri=published.uri,
@@ -137,6 +143,30 @@ def _input_uris(published: Published) -> tuple[str, ...]:
             f"{', '.join(disclosed_inputs(spec))}. Add --input PATH, or name the run instead, if `producer runs` lists it."
         )
     return spec.input_uris
+
+
+def _with_filter(options: RefilterOptions, published: RunSpec) -> RefilterOptions:
+    """Add the published run's filter if nothing but other drop lists is asked for.
+
+    Not for a run with buckets, whose filter may be about them.
+    """
+    says = options.min_score is not None or options.where is not None or options.keep_all or options.keep_top
+    if says or not options.drop_lists or published.buckets:
+        return options
+    return replace(options, where=published.where, keep_all=published.where is None)
+
+
+def _drop_lists(options: RefilterOptions, published: RunSpec) -> tuple[DropList, ...]:
+    """Return the lists of --drop-list, or else those of the published run, if they are on the Hub."""
+    if options.drop_lists:
+        return read_lists(options.drop_lists)
+    lists, lost = located(published.drop_lists, {})
+    if lost:
+        raise UsageError(
+            f"The published run has left out the rows of {', '.join(lost)}. Name the lists that count from now on with "
+            f"--drop-list, or say --drop-list {NO_LISTS}."
+        )
+    return lists
 
 
 def _as_it_was_scored(found: Input, published: Published) -> Input:

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from shardsift.fleet.process.keywords import keywords_of
 from shardsift.fleet.process.wording import shown_bytes
 from shardsift.fleet.run.scoring import LABELS_FILE, Scoring
-from shardsift.fleet.run.spec import RunSpec, disclosed_inputs, disclosed_model
+from shardsift.fleet.run.spec import RunSpec, disclosed_inputs, disclosed_model, disclosed_spec
+from shardsift.producer.planning.choice import NO_LISTS
 from shardsift.producer.planning.options import RefilterOptions, RunOptions
 
 _BREAK = " \\\n  "  # between options
 _REFILTER = "\nproducer refilter"
 # Options that are written from the spec, or that have no effect on the rows.
-_NOT_AS_GIVEN = {"crawl", "input", "model", "target_file_size", "output", "replace", "public", "evidence"}
+_NOT_AS_GIVEN = {"crawl", "input", "model", "target_file_size", "output", "replace", "public", "evidence", "drop_list"}
 
 
 def command_again(options: RunOptions, spec: RunSpec) -> str:
@@ -22,6 +23,7 @@ def command_again(options: RunOptions, spec: RunSpec) -> str:
         *_inputs(spec),
         *map(_model, spec.scorings),
         *_given(options),
+        *_lists(spec),
         *([_merged(spec)] if spec.target_file_bytes else []),
         _line("output", "./again"),
     )
@@ -35,7 +37,8 @@ def command_with_other_rows(command: str | None, options: RefilterOptions, spec:
     """
     if command is None:
         return None
-    chosen = [*_given(options), _merged(spec), _line("output", "./again-2")]
+    lists = _lists(spec) or [_line("drop_list", NO_LISTS)] * ("--drop-list" in command)
+    chosen = [*_given(options), *lists, _merged(spec), _line("output", "./again-2")]
     return command.partition(_REFILTER)[0] + _joined(f"{_REFILTER} ./again", *_inputs(spec), *chosen)
 
 
@@ -45,6 +48,10 @@ def _joined(*lines: str) -> str:
 
 def _inputs(spec: RunSpec) -> list[str]:
     return [_line("input", uri) for uri in disclosed_inputs(spec)]
+
+
+def _lists(spec: RunSpec) -> list[str]:
+    return [_line("drop_list", one.option) for one in disclosed_spec(spec).drop_lists]
 
 
 def _merged(spec: RunSpec) -> str:

@@ -15,7 +15,7 @@ from shardsift.fleet.run.filter import columns_in
 from shardsift.fleet.run.model import Model
 from shardsift.fleet.run.receipt import Receipt, row_totals
 from shardsift.fleet.run.scoring import LABELS_FILE, Scoring
-from shardsift.fleet.run.spec import BUCKET, Buckets, RunSpec, disclosed_inputs, disclosed_model
+from shardsift.fleet.run.spec import BUCKET, Buckets, RunSpec, disclosed_inputs, disclosed_model, disclosed_spec
 from shardsift.fleet.storage.output import PICTURE_PATH
 from shardsift.producer.evidence.evidence import Evidence
 from shardsift.producer.gpus import PRICES_FROM, list_price
@@ -133,7 +133,7 @@ def _text(
 {model_rows(spec, receipts)}{contents.filter}\
 | Shards | {len(receipts):,}{f"; {beside.left_out:,} more failed and are not here" if beside.left_out else ""} |
 | Rows in | {rows["rows_in"]:,} |
-{contents.kept}\
+{contents.kept}{_drop_lists(spec, receipts)}\
 | Not scored | {rows["rows_errored"]:,}{" (the `error` column of `scores/` says why)" if rows["rows_errored"] else ""} |
 {_left_out(receipts)}{_work(receipts, rows["rows_in"])}{_runs(spec, beside)}
 {models_section(spec, receipts)}{_how_to_make_it_again(spec, beside.command)}
@@ -151,6 +151,17 @@ def _text(
 
 Made with shardsift, which scores and filters datasets with transformer classifiers.
 """
+
+
+def _drop_lists(spec: RunSpec, receipts: Sequence[Receipt]) -> str:
+    """Write a line of the table for each list, with the number of rows that it has, kept by the filter or not."""
+    lines = ""
+    for number, one in enumerate(disclosed_spec(spec).drop_lists):
+        rows = counted(sum(receipt.rows_listed[number] for receipt in receipts), "row")
+        file = cell(f"{one.uri}:{one.field}" if one.field else one.uri)
+        values = f"{one.values:,} values of {file}, sha256 `{one.sha256}`"
+        lines += f"| Drop list | {rows} whose {cell(one.column)}, or the host in it, is one of the {values} |\n"
+    return lines
 
 
 def _left_out(receipts: Sequence[Receipt]) -> str:
@@ -301,16 +312,16 @@ def _how_to_make_it_again(spec: RunSpec, command: str | None) -> str:
         return ""
     labels = f"\nThe file `{LABELS_FILE}` has the labels, one a line.\n" if f"@{LABELS_FILE}" in command else ""
     fence = longer_fence(command, least=3)
-    is_whole = all(uri.startswith("hf://") for uri in spec.input_uris) and not any(
-        one.model.is_folder for one in spec.scorings
-    )
+    places = [*spec.input_uris, *(one.uri for one in spec.drop_lists)]
+    is_whole = all(uri.startswith("hf://") for uri in places) and not any(one.model.is_folder for one in spec.scorings)
     paths = "" if is_whole else " (files and folders are named without their paths: fill in yours)"
     return f"\n## How to make it again\n\nWith shardsift{paths}:\n\n{fence}bash\n{command}\n{fence}\n{labels}"
 
 
 def _limits(spec: RunSpec, contents: Contents) -> str:
     limits = [
-        "Nothing was deduplicated or rewritten, and nothing was removed for privacy, safety or copyright.",
+        f"Nothing was deduplicated or rewritten, and nothing {'else ' if spec.drop_lists else ''}was removed for privacy, safety "
+        "or copyright.",
         *contents.limits,
         "The models also scored texts in languages and of kinds that they were not trained for.",
     ]

@@ -38,19 +38,19 @@ def kept_rows(spec: RunSpec, rows: Mapping[str, int], missing: str) -> Contents:
     kept, dropped = (
         f"{rows[fate]:,}{percent_of(rows[fate], rows['rows_in'])}" for fate in ("rows_kept", "rows_dropped")
     )
-    joined = ""
+    joined, but = "", ", but for those of the drop lists" if spec.drop_lists else ""
     if spec.row_columns != RunSpec.row_columns:
         joined = f", as {' and '.join(map(cell, spec.row_columns))} of the kept rows do"
     return Contents(
         rows=rows["rows_kept"],
         subsets={"default": "data", "scores": "scores"},
-        done="filtered" if spec.where else "scored",
+        done="filtered" if spec.where or spec.drop_lists else "scored",
         summary=_summary(spec, rows, missing),
         how_to_load=_how_to_load(spec, folder="data", called="kept", also=_rows_not_here(spec)),
         files="The subset `scores` has a line for *every* row that was read, kept or not, so that another threshold needs no "
         f"new scoring: `shard` and `row` say which row it is{joined}.",
         row_columns=spec.row_columns,
-        filter=f"| Filter | {cell(spec.where) if spec.where else 'none: every scored row is kept'} |\n",
+        filter=f"| Filter | {cell(spec.where) if spec.where else 'none: every scored row is kept'}{but} |\n",
         kept=f"| Kept | {kept} |\n| Dropped | {dropped} |\n",
         limits=[_NEAR_THE_EDGE] if spec.where else [],
         source_rows="rows",
@@ -97,6 +97,7 @@ def _summary(spec: RunSpec, rows: Mapping[str, int], missing: str) -> str:
     read = ("the first " if spec.limit_rows else "") + counted(rows_in, "row")
     why = f": {_best(spec.best)}" if spec.best else f": those for which {code(spec.where)}" if spec.where else ""
     here = "the rows that pass the filter are here" if spec.where else "those that could be scored are here"
+    here += ", but for those of the drop lists" if spec.drop_lists else ""
     names = [code(name) for name, _ in spec.columns]
     columns = f"these of its columns: {', '.join(names)}" if spec.only_columns else "all its columns"
     return f"""{kept:,} of {read}{percent_of(kept, rows_in)} of {source_name(spec)}{why}. Every row was scored with \

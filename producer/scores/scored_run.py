@@ -131,7 +131,8 @@ class ScoredRun:
             f"scores   {self.name}",
             f"shards   {len(self.receipts):,} of {self.shards:,}",
             f"rows     {rows:,} in{errors}",
-            f"kept     {rows_kept:,} ({kept}) by {self.spec.where or '--keep-all'}",
+            f"kept     {rows_kept:,} ({kept}) by {self.spec.where or '--keep-all'}"
+            f"{' and --drop-list' if self.spec.drop_lists else ''}",
         ]
         return [*lines, *score_tables(self.histograms)]
 

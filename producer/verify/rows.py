@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardsift.fleet.errors import UsageError
+from shardsift.fleet.inputs.drop_lists import loaded_lists
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.filter import filter_of_thread
 from shardsift.fleet.run.output_columns import ERROR, ROW, SHARD, output_fields, row_fields, scores_schema
@@ -89,6 +90,10 @@ def _kept_problems(
         yield f"holds {counted(data.file.metadata.num_rows, 'row')}, its receipt says {rows_of_file:,}"
     if spec.where and (refused := _refused_rows(data, receipt, spec)):
         yield f"{refused:,} of its rows do not pass the filter {spec.where}"
+    for one in loaded_lists(spec.drop_lists):
+        tables = data.rows(receipt.kept, [one.described.column])
+        if listed := sum(len(one.rows_in(table)) for table in tables):
+            yield f"{listed:,} of its rows are in the drop list {one.described.option}"
     yield from _place_problems(data, rows, receipt, spec)
 
 

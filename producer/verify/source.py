@@ -3,27 +3,48 @@
 Needs no model, because the scores file has the score of every row.
 """
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from shardsift.fleet.errors import UsageError
+from shardsift.fleet.inputs.drop_lists import content_of, loaded_lists, located
 from shardsift.fleet.inputs.identity import are_of_other_bytes
 from shardsift.fleet.inputs.input_file import InputFile
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.filter import Filter, filter_of_thread
 from shardsift.fleet.run.output_columns import kept_schema, row_fields
 from shardsift.fleet.run.receipt import Receipt
-from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.run.spec import DropList, RunSpec, Shard
 from shardsift.fleet.run.text import scored_digest
 from shardsift.fleet.storage.open_output import Published
 from shardsift.fleet.storage.parquet import RowGroups
-from shardsift.producer.planning.inputs import as_scored, list_input, named_as_scored
+from shardsift.producer.planning.inputs import absolute_uri, as_scored, list_input, named_as_scored
 from shardsift.producer.verify.rows import ScoredRows, same_values
 from shardsift.producer.verify.verification import Fault
 
 _BATCH_ROWS = 1024
+
+
+def lists_to_check(
+    published: Published, files: Sequence[str], *, needed: bool
+) -> tuple[tuple[DropList, ...], tuple[str, ...]]:
+    """Load the run's drop lists from `files` and the Hub. Also returns the names of those that are not there.
+
+    Raises UsageError if a list is not there although it is `needed`, or if a file is no list of the run.
+    """
+    lists, uris = published.spec.drop_lists, {content_of(uri)[1]: uri for uri in map(absolute_uri, files)}
+    if strangers := [uris[sha256] for sha256 in uris.keys() - {one.sha256 for one in lists}]:
+        expected = ", ".join(f"{one.uri}, sha256 {one.sha256}" for one in lists) or "none"
+        raise UsageError(f"{strangers[0]} is no drop list of the run at {published.uri}. Its lists: {expected}.")
+    found, lost = located(lists, uris)
+    if lost and needed:
+        named = " ".join(f"--drop-list {shlex.quote(uri)}" for uri in lost)
+        raise UsageError(f"The run at {published.uri} kept no row of its drop lists. Name their files: {named}")
+    loaded_lists(found)
+    return found, lost
 
 
 def source_shards(
@@ -99,6 +120,7 @@ def _expected(source: InputFile, rows: ScoredRows, shard: str, spec: RunSpec) ->
     schema = kept_schema(source.schema, spec)
     names = [*source.schema.names, *spec.output_columns]
     keep: Filter | None = None
+    lists = loaded_lists(spec.drop_lists)
     batches = source.batches(bad={}, most_rows=_BATCH_ROWS, use_threads=False)
     stream = _RowStream((pa.Table.from_batches([batch]) for batch in batches), source.schema)
     for (first, end), digests in rows.text_digests.items():
@@ -114,6 +136,8 @@ def _expected(source: InputFile, rows: ScoredRows, shard: str, spec: RunSpec) ->
             keep = filter_of_thread(spec.where, table.schema)
         passed = keep.keep(table) if keep else np.arange(len(table))
         kept = passed[~rows.errored[start + passed]]
+        for one in lists:
+            kept = np.setdiff1d(kept, one.rows_in(table))
         plain = pa.schema([schema.field(name) for name in names])
         yield table.select(names).take(pa.array(kept)).cast(plain)
 

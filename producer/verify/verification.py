@@ -43,6 +43,7 @@ class Verification:
     rows_errored: int = 0
     compared_with_source: bool = False
     not_compared: tuple[str, ...] = ()  # shards whose file is not in the source
+    unread_lists: tuple[str, ...] = ()  # drop lists whose file was not named
     edited: tuple[str, ...] = ()  # a note for each file that a person may edit and has edited: only the card
     faults: tuple[Fault, ...]
 
@@ -76,6 +77,8 @@ class Verification:
         if self.not_compared:
             shards, named = counted(len(self.not_compared), "shard"), first_of(self.not_compared, _LINES)
             yield f"{shards} not compared with the input, because --input names no such files: {named}"
+        for name in self.unread_lists:
+            yield f"not checked whether rows are in the drop list {name}: add --drop-list {name}"
         yield from self.edited
         yield from lines_of(self.faults, limit=_LINES)
         paths = {data_path_of(shard) for shard in self.left_out}

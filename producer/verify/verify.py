@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import groupby
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, output_file
 from shardsift.fleet.storage.parquet import RowGroups
 from shardsift.producer.transient_errors import with_retries
 from shardsift.producer.verify.rows import kept_faults, scored_rows
-from shardsift.producer.verify.source import source_faults, source_shards, unlisted_shards
+from shardsift.producer.verify.source import lists_to_check, source_faults, source_shards, unlisted_shards
 from shardsift.producer.verify.verification import Fault, Verification
 
 _OF_OUR_CODE = (pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError, pa.ArrowIndexError)  # not a bad file
@@ -34,10 +35,12 @@ def verify(
     uri: str,
     *,
     source: tuple[str, ...] = (),
+    drop_lists: tuple[str, ...] = (),
     published_run: str | None = None,
 ) -> Verification:
     """Check the dataset at a folder, bucket or `hf://datasets/…` URI. With `source`, also compare it with the input.
 
+    `drop_lists` are the files of the run's drop lists that are not on the Hub. With `source`, all are needed.
     `published_run` is the id of the run that is published there according to the ledger, if known. With it, an empty
     place counts as a damaged output.
     Raises UsageError if nothing of shardsift is there or the source cannot be listed, TransientError for the network,
@@ -46,6 +49,8 @@ def verify(
     published = read_published(uri, published_run=published_run)
     if isinstance(published, Fault):
         return Verification(uri=uri, run_id=published_run, faults=(published,))
+    lists, unread = lists_to_check(published, drop_lists, needed=bool(source))
+    published = replace(published, spec=replace(published.spec, drop_lists=lists))
     shards = (
         source_shards(source, published.receipts, published.uri, published.spec, published.left_out) if source else {}
     )
@@ -74,6 +79,7 @@ def verify(
         **row_totals(published.receipts),
         compared_with_source=bool(source),
         not_compared=not_compared,
+        unread_lists=unread,
         edited=edited,
         faults=tuple(faults),
     )

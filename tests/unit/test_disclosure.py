@@ -6,6 +6,7 @@ import pytest
 
 from shardsift.fleet.run.model import Model
 from shardsift.fleet.run.spec import (
+    DropList,
     disclosed_inputs,
     disclosed_model,
     disclosed_source,
@@ -81,12 +82,27 @@ def test_a_worker_has_one_short_name_in_a_run_and_another_in_the_next() -> None:
 
 
 def test_a_disclosed_spec_differs_in_names_alone() -> None:
+    lists = (
+        DropList(uri="/home/me/optout.txt", column="url", sha256="ab", values=2),
+        DropList(uri="hf://datasets/me/lists@0123abc/ids.csv", field="id", column="id", sha256="cd", values=3),
+    )
     spec = a_spec(
-        input_uris=("/home/me/shards",), output_uri="/home/me/out", model=FOLDER_MODEL, scores_from=FOLDER_MODEL
+        input_uris=("/home/me/shards",),
+        output_uri="/home/me/out",
+        model=FOLDER_MODEL,
+        scores_from=FOLDER_MODEL,
+        drop_lists=lists,
     )
 
     disclosed = disclosed_spec(spec)
 
     assert "/home/me" not in disclosed.to_json().decode()
-    restored = replace(disclosed, input_uris=spec.input_uris, output_uri=spec.output_uri, scorings=spec.scorings)
+    assert disclosed.drop_lists == (replace(lists[0], uri="optout.txt"), lists[1])
+    restored = replace(
+        disclosed,
+        input_uris=spec.input_uris,
+        output_uri=spec.output_uri,
+        scorings=spec.scorings,
+        drop_lists=lists,
+    )
     assert restored == spec

@@ -103,6 +103,7 @@ def test_paths_and_single_inputs_are_taken() -> None:
     assert options_from(RunOptions, {"crawl": "a"}).crawls == ("a",)
     assert options_from(RunOptions, {"crawl": ["a", "b"]}).crawls == ("a", "b")
     assert options_from(RunOptions, {"labels": iter(["a", "b"])}).labels == ("a", "b")
+    assert options_from(RunOptions, {"drop_list": {Path("a.csv:b"): "url"}}).drop_lists == ("a.csv:b=url",)
 
 
 @pytest.mark.parametrize(("given", "labels"), [("a,b", ("a", "b")), (["a, b"], ("a, b",)), ("@a,b", ("@a,b",))])

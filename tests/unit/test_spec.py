@@ -11,12 +11,13 @@ from pydantic import ValidationError
 
 from shardsift.fleet.run.model import Model
 from shardsift.fleet.run.scoring import Scoring, ZeroShot
-from shardsift.fleet.run.spec import BestRows, Buckets, RunSpec, is_run_id
+from shardsift.fleet.run.spec import BestRows, Buckets, DropList, RunSpec, is_run_id
 from support.records import a_spec
 
 MODEL = a_spec().scorings[0].model
 OTHER_MODEL = Model(name="org/other", revision="89ab", labels=("LABEL_0",))
 CHANGES: dict[str, Any] = {
+    "extends": "cc-main-2024-10.fineweb-edu-classifier.0123456789ab",
     "input_uris": ("hf://datasets/HuggingFaceFW/fineweb@0123abc/data/CC-MAIN-2024-10/000_*.parquet",),
     "input_revision": "fedcba",
     "crawl": None,
@@ -44,6 +45,7 @@ CHANGES: dict[str, Any] = {
     "max_bad_rows": 0.5,
     "buckets": Buckets(columns=("score",), edges=((None, (1.5,)), ("a", (0.1, 2.0)), (7, ()))),
     "best": BestRows(columns=("score",), share="10%", by="tokens"),
+    "drop_lists": (DropList(uri="optout.csv", field="domain", column="url", sha256="ab", values=2),),
     "target_file_bytes": 1,
     "window_rows": 1,
     "scorings": a_spec().scorings * 2,

@@ -56,6 +56,7 @@ def make_receipt(
         rows_bad=counts.rows_bad,
         errors=counts.errors,
         left_out=counts.left_out,
+        rows_listed=tuple(counts.rows_listed),
         scorings=scoring_receipts(claim.spec, scorers, counts, stored),
         provenance=Provenance(
             worker=disclosed_worker(claim.spec, worker),

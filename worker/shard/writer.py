@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardsift.fleet.inputs.drop_lists import loaded_lists
 from shardsift.fleet.run.filter import Filter
 from shardsift.fleet.run.output_columns import ERROR, ROW, SHARD, kept_schema, row_fields, scores_schema, scoring_fields
 from shardsift.fleet.run.receipt import OTHER_FIELDS, Histogram, empty_histogram, with_values
@@ -40,6 +41,7 @@ class RowCounts:
     errors: dict[str, int] = field(default_factory=dict)
     rows_bad: int = 0  # errored rows that could not be read
     left_out: dict[str, int] = field(default_factory=dict)  # field → rows that have it
+    rows_listed: list[int] = field(default_factory=list)  # by drop list
     in_float32: Counter[str] = field(default_factory=Counter)  # column of a score → rows that overflow in float16
 
     @property
@@ -54,6 +56,8 @@ class RowCounts:
 class ShardWriter:
     """Writes both output files of a shard, window by window. Without `filter`, all rows with scores are kept.
 
+    Rows of the run's drop lists are never kept. Raises ShardError if a list cannot be read.
+
     As a context manager, it always closes the files at the end.
     """
 
@@ -61,16 +65,18 @@ class ShardWriter:
         self, folder: Path, input_schema: pa.Schema, shard: Shard, spec: RunSpec, filter: Filter | None = None
     ) -> None:
         self.counts = RowCounts(
+            rows_listed=[0] * len(spec.drop_lists),
             histograms={
                 column: empty_histogram(scoring.function_to_apply)
                 for scoring in spec.scorings
                 for column in (scoring.score_column, *scoring.label_histogram_columns)
-            }
+            },
         )
         self._shard = shard
         self._spec = spec
         self._kept_schema = kept_schema(input_schema, spec)
         self._filter = filter
+        self._lists = loaded_lists(spec.drop_lists)
         self._files = ExitStack()
         self._kept = self._files.enter_context(ParquetFileWriter(folder / "data.parquet", self._kept_schema))
         self._scores = self._files.enter_context(ParquetFileWriter(folder / "scores.parquet", scores_schema(spec)))
@@ -106,9 +112,14 @@ class ShardWriter:
             self.counts.left_out[name] = self.counts.left_out.get(name, 0) + 1
 
     def _kept_rows(self, scored: pa.Table, errors: Mapping[int, str]) -> npt.NDArray[np.int64]:
-        """Return the rows that pass the filter, ascending. An errored row never passes."""
+        """Return the rows that pass the filter, ascending. An errored or listed row never passes."""
         passed = self._filter.keep(scored) if self._filter else np.arange(len(scored), dtype=np.int64)
-        return np.setdiff1d(passed, np.array(list(errors), dtype=np.int64))
+        passed = np.setdiff1d(passed, np.array(list(errors), dtype=np.int64))
+        for number, one in enumerate(self._lists):
+            listed = one.rows_in(scored)
+            self.counts.rows_listed[number] += len(listed)
+            passed = np.setdiff1d(passed, listed)
+        return passed
 
     def close(self) -> tuple[WrittenFile, WrittenFile]:
         return self._kept.close(), self._scores.close(**as_metadata(self._text_digests))

@@ -7,13 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from typing import Any
 
 import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
 from shardsift.fleet.errors import ShardError, UsageError
-from shardsift.fleet.inputs.columns import ColumnTypes, no_such_field, seen_names
+from shardsift.fleet.inputs.columns import JSON, ColumnTypes, no_such_field, seen_names
 from shardsift.fleet.inputs.csv_file import CsvFile
 from shardsift.fleet.inputs.folder_columns import WithFolderColumns
 from shardsift.fleet.inputs.formats import CSV_LAYOUT, ENDINGS, ending_of, format_name, has_footer
@@ -59,6 +62,20 @@ def open_input(
         yield _opened(uri, columns_of_lines([uri], columns), only=only)
     else:
         yield _opened(uri, columns, only=only, **part)
+
+
+def column_in(content: bytes, uri: str, name: str) -> pa.ChunkedArray:
+    """Read a column of a file whose content is in memory. Values of JSON Lines and CSV are texts.
+
+    Raises UsageError if there is no such column, ShardError or Arrow's errors if the file is broken.
+    """
+    if has_footer(uri):
+        parquet = pq.ParquetFile(pa.BufferReader(content))
+        if name not in parquet.schema_arrow.names:
+            raise no_such_field(name, parquet.schema_arrow.names, uri)
+        return parquet.read([name], use_threads=False)[name]
+    file = _LINES[format_name(uri)](partial(BytesIO, content), uri, ((name, JSON),), only=True)
+    return pa.Table.from_batches(file.batches(), file.schema)[name]
 
 
 def columns_of_lines(uris: Sequence[str], chosen: ColumnTypes | None = None) -> ColumnTypes:

@@ -142,13 +142,13 @@ def check_number(name: str, value: Any, *, least: float = -math.inf, whole: bool
         raise UsageError(f"{name}={value!r} is wrong: it is {kind}{limit}.")
 
 
-def texts_of_places(places: Location | Sequence[Location]) -> tuple[str, ...]:
+def texts_of_places(places: Location | Sequence[Location], keyword: str = "input") -> tuple[str, ...]:
     """Convert locations to texts. A Path becomes absolute, so that it is not taken for a run id or a name on the Hub.
 
-    Raises UsageError for anything else.
+    Raises UsageError that names the keyword for anything else.
     """
     if not isinstance(places, (str, os.PathLike, Iterable)):
-        raise UsageError(f"input={places!r} is wrong: it is a path or URI, or a list of them.")
+        raise UsageError(f"{keyword}={places!r} is wrong: it is a path or URI, or a list of them.")
     return tuple(map(_plain, [places] if isinstance(places, (str, os.PathLike)) else places))
 
 

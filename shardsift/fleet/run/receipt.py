@@ -151,6 +151,7 @@ class Receipt:
     rows_bad: int = 0  # errored rows that could not be read
     errors: dict[str, int]  # reason → rows
     left_out: dict[str, int] = field(default_factory=dict)  # field that the output lacks → rows that have it
+    rows_listed: tuple[int, ...] = ()  # rows that each drop list of the spec has, kept by the filter or not
     scorings: tuple[ScoringReceipt, ...]  # in the order of the spec's
     data: OutputFile  # shared by several shards after a merge
     data_first_row: int = 0  # of the shard in the data file

@@ -22,7 +22,8 @@ from shardsift.fleet.run.scoring import Scoring
 WINDOW_ROWS = 8192  # rows tokenised, sorted and scored together
 WINDOW_BYTES = 64 << 20  # limit of a window's bytes in Arrow, for long texts
 BUCKET = "bucket"  # the column that `Buckets` adds
-BY_SCORES = {"where", "best", "buckets", "target_file_bytes"}  # the fields that `producer refilter` may change
+# The fields that `producer refilter` may change.
+BY_SCORES = {"where", "best", "buckets", "drop_lists", "target_file_bytes"}
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
 
 
@@ -47,6 +48,24 @@ class BestRows(Ranked):
     """The share of best rows that the user asked for. The card shows it. The spec's `where` has the threshold."""
 
     share: str  # such as 10%
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropList:
+    """A list of values, such as opted-out domains. Rows that have one of them in a column are not kept."""
+
+    __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
+
+    uri: str
+    field: str | None = None  # the column of the file that holds the values; None: a text file, one value a line
+    column: str  # of the input
+    sha256: str  # of the file
+    values: int  # number of different values
+
+    @property
+    def option(self) -> str:
+        """The value of `--drop-list` that names this list."""
+        return f"{self.uri}{f':{self.field}' if self.field else ''}={self.column}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +94,7 @@ class RunSpec:
     extends: str | None = None  # the run whose published dataset this one adds shards to
     buckets: Buckets | None = None
     best: BestRows | None = None
+    drop_lists: tuple[DropList, ...] = ()
     window_rows: int = WINDOW_ROWS
     window_bytes: int = WINDOW_BYTES
 
@@ -147,7 +167,8 @@ class RunSpec:
         places = {"output_uri", "input_uris"} if is_folder_revision(self.input_revision) else {"output_uri"}
         free = {*BY_SCORES, *places, "rows_per_task", "max_bad_rows"}
         has_same = replace(self, **{name: getattr(other, name) for name in free}) == other
-        return has_same and (self.where, self.best) != (other.where, other.best)
+        rows, others = ((one.where, one.best, one.drop_lists) for one in (self, other))
+        return has_same and rows != others
 
     @property
     def is_in_place(self) -> bool:
@@ -277,6 +298,7 @@ def disclosed_spec(spec: RunSpec) -> RunSpec:
         spec,
         input_uris=disclosed_inputs(spec),
         output_uri=_last_part(spec.output_uri),
+        drop_lists=tuple(replace(one, uri=_last_part(one.uri)) for one in spec.drop_lists),
         scorings=tuple(_disclosed_scoring(scoring) for scoring in spec.scorings),
     )
 

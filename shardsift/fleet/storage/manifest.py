@@ -30,7 +30,7 @@ _AT_ONCE = 1_000  # rows in memory as Python objects
 _TIME = pa.timestamp("ms", tz="UTC")
 _TIMES = ("started_at", "finished_at")
 _MERGED = ("data_first_row", "own_data_bytes", "scores_first_row")  # columns only of runs that merge shards
-_NO_COLUMNS = {"run_id", "staged_path", "seconds", "provenance", "scores_provenance", *_MERGED}
+_NO_COLUMNS = {"run_id", "staged_path", "seconds", "provenance", "scores_provenance", "rows_listed", *_MERGED}
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
@@ -54,6 +54,7 @@ def _arrow_type(kind: Any) -> pa.DataType:
 
 _PROVENANCE = _columns_of(Provenance)
 _SCHEMA = pa.schema([*_columns_of(Receipt), *_PROVENANCE])
+_LISTED = [pa.field("rows_listed", pa.list_(pa.int64()))]  # only of runs with drop lists
 _OF_EARLIER_RUN = [pa.field("scores_provenance", pa.struct(_PROVENANCE))]  # only of runs over stored scores
 
 
@@ -132,8 +133,9 @@ class Manifest(ListedRun):
             about["runs"] = _RUNS.dump_python(self.runs, mode="json")
         merged = [] if self.spec.target_file_bytes is None else [pa.field(name, pa.int64()) for name in _MERGED]
         earlier = _OF_EARLIER_RUN if any(one.scores_from for one in self.spec.scorings) else []
+        listed = _LISTED if self.spec.drop_lists else []
         several = [pa.field("run_id", pa.string())] if self.runs else []
-        schema = pa.schema([*several, *_SCHEMA, *merged, *earlier])
+        schema = pa.schema([*several, *_SCHEMA, *merged, *listed, *earlier])
         run, lines, sink = json.dumps(about).encode(), map(_line, self.receipts), pa.BufferOutputStream()
         digest = _Digest(run)
         with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:

@@ -264,6 +264,7 @@ _NAMES = {
     "input_revision": "the files of the input",
     "where": "the filter",
     "best": "--keep-top",
+    "drop_lists": "--drop-list",
     "target_file_bytes": "--target-file-size",
 }
 # Fields on the input, its size, and how it and the stored scores are reached.
@@ -304,6 +305,8 @@ def refilter_command(target: str, there: RunSpec, here: RunSpec) -> str:
     rows = ["--keep-all"] if here.where is None else ["--where", here.where]
     if here.best:
         rows = ["--keep-top", here.best.share, *(["--by", here.best.by] if here.best.by else [])]
+    lists = [one.option for one in here.drop_lists] or ["none"] * bool(there.drop_lists)
+    rows += [part for one in lists for part in ("--drop-list", one)]
     if here.target_file_bytes != there.target_file_bytes:
         rows += ["--target-file-size", shown_bytes(here.target_file_bytes) if here.target_file_bytes else "none"]
     inputs = (
