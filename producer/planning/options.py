@@ -66,6 +66,14 @@ class Condition:
         ),
     ] = None
     keep_all: Annotated[bool, keep_option("--keep-all", help="Keep every row that has a score.")] = False
+    unique: Annotated[
+        bool,
+        keep_option(
+            "--unique",
+            help="Of kept rows with the same text, keep only the first, by shard name and row. Adds a digest of each text to the "
+            "scores.",
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
         if sum([self.min_score is not None, self.where is not None, self.keep_all]) > 1:
@@ -268,6 +276,7 @@ class ConditionKeywords(TypedDict, total=False):
     min_score: float | None
     where: str | None
     keep_all: bool
+    unique: bool
 
 
 class RankingKeywords(TypedDict, total=False):

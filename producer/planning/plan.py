@@ -51,6 +51,7 @@ def plan_run(options: RunOptions) -> Plan:
         rows_per_task=options.rows_per_task,
         target_file_bytes=destination.file_bytes,
         max_bad_rows=options.max_bad_rows,
+        unique=options.unique,
     )
     spec, kept_notes = choose_rows(spec, scored.options, found.schema)
     spec, shards = as_enqueued(spec, found.source)

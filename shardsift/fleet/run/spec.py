@@ -22,7 +22,13 @@ from shardsift.fleet.run.scoring import Scoring
 WINDOW_ROWS = 8192  # rows tokenised, sorted and scored together
 WINDOW_BYTES = 64 << 20  # limit of a window's bytes in Arrow, for long texts
 BUCKET = "bucket"  # the column that `Buckets` adds
-BY_SCORES = {"where", "best", "buckets", "target_file_bytes"}  # the fields that `producer refilter` may change
+BY_SCORES = {
+    "where",
+    "best",
+    "buckets",
+    "unique",
+    "target_file_bytes",
+}  # the fields that `producer refilter` may change
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
 
 
@@ -71,6 +77,7 @@ class RunSpec:
     max_bad_rows: float = 0.01  # share of a shard's rows that may be unreadable; with more, the shard fails
     buckets: Buckets | None = None
     best: BestRows | None = None
+    unique: bool = False  # whether of equal texts only the first is kept; scores files then have a digest of each text
     window_rows: int = WINDOW_ROWS
     window_bytes: int = WINDOW_BYTES
 
@@ -136,7 +143,7 @@ class RunSpec:
         places = {"output_uri", "input_uris"} if is_folder_revision(self.input_revision) else {"output_uri"}
         free = {*BY_SCORES, *places, "rows_per_task", "max_bad_rows"}
         has_same = replace(self, **{name: getattr(other, name) for name in free}) == other
-        return has_same and (self.where, self.best) != (other.where, other.best)
+        return has_same and any(getattr(self, name) != getattr(other, name) for name in ("where", "best", "unique"))
 
     @property
     def is_in_place(self) -> bool:

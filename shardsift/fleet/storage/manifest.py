@@ -28,7 +28,8 @@ _AT_ONCE = 1_000  # rows in memory as Python objects
 _TIME = pa.timestamp("ms", tz="UTC")
 _TIMES = ("started_at", "finished_at")
 _MERGED = ("data_first_row", "own_data_bytes", "scores_first_row")  # columns only of runs that merge shards
-_NO_COLUMNS = {"run_id", "staged_path", "seconds", "provenance", "scores_provenance", *_MERGED}
+_UNIQUE = {"duplicates": pa.int64(), "unique_texts": pa.string()}  # columns only of runs that keep each text once
+_NO_COLUMNS = {"run_id", "staged_path", "seconds", "provenance", "scores_provenance", *_MERGED, *_UNIQUE}
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
@@ -87,7 +88,8 @@ class Manifest:
         }
         merged = [] if self.spec.target_file_bytes is None else [pa.field(name, pa.int64()) for name in _MERGED]
         earlier = _OF_EARLIER_RUN if any(one.scores_from for one in self.spec.scorings) else []
-        schema = pa.schema([*_SCHEMA, *merged, *earlier])
+        unique = [*pa.schema(_UNIQUE)] if self.spec.unique else []
+        schema = pa.schema([*_SCHEMA, *merged, *unique, *earlier])
         run, lines, sink = json.dumps(about).encode(), map(_line, self.receipts), pa.BufferOutputStream()
         digest = _Digest(run)
         with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:

@@ -251,6 +251,7 @@ _NAMES = {
     "input_revision": "the files of the input",
     "where": "the filter",
     "best": "--keep-top",
+    "unique": "--unique",
     "target_file_bytes": "--target-file-size",
 }
 
@@ -278,6 +279,7 @@ def refilter_command(target: str, there: RunSpec, here: RunSpec) -> str:
     rows = ["--keep-all"] if here.where is None else ["--where", here.where]
     if here.best:
         rows = ["--keep-top", here.best.share, *(["--by", here.best.by] if here.best.by else [])]
+    rows += ["--unique"] if here.unique else []
     if here.target_file_bytes != there.target_file_bytes:
         rows += ["--target-file-size", shown_bytes(here.target_file_bytes) if here.target_file_bytes else "none"]
     inputs = (
