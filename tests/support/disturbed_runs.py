@@ -41,6 +41,7 @@ class DisturbedRuns:
     scorer: str = STAND_IN
     window_rows: int = WINDOW_ROWS  # a command has no option for it
     target_file_size: str | None = None
+    unique: bool = False
 
     def enqueue(self) -> str:
         """Enqueue the run, perhaps again. Returns its id."""
@@ -56,6 +57,7 @@ class DisturbedRuns:
             dtype="float32",
             output_uri=str(self.output),
             target_file_size=self.target_file_size,
+            unique=self.unique,
         )
         plan = plan_run(options)
         return replace(plan, spec=replace(plan.spec, window_rows=self.window_rows))

@@ -43,6 +43,7 @@ CHANGES: dict[str, Any] = {
     "buckets": Buckets(columns=("score",), edges=((None, (1.5,)), ("a", (0.1, 2.0)), (7, ()))),
     "best": BestRows(columns=("score",), share="10%", by="tokens"),
     "target_file_bytes": 1,
+    "unique": True,
     "window_rows": 1,
     "scorings": a_spec().scorings * 2,
     "zero_shot": ZeroShot(labels=("a", "b")),
