@@ -161,6 +161,11 @@ def _published(uri: str) -> Published:
             f"The rows at {uri} were ranked by --keep-top or --buckets, which new rows would change. Extend the dataset whose "
             "scores they are from, and refilter that one again."
         )
+    if spec.unique and manifest.left_out:
+        raise UsageError(
+            f"The dataset at {uri} keeps each text once, and was published without {counted(len(manifest.left_out), 'shard')}, "
+            "whose texts are not known yet. Before --extend: producer retry RUN"
+        )
     return Published(uri=uri, **vars(manifest))
 
 
@@ -177,6 +182,12 @@ def _changed(shards: Iterable[Shard], there: Mapping[str, Receipt], options: Run
         for shard in shards
         if shard.name in there and are_of_other_bytes(shard.identity, there[shard.name].source_identity)
     ]
+    if changed and options.unique:
+        raise UsageError(
+            f"{counted(len(changed), 'published file')} changed: {first_of(changed, _NAMED_SHARDS)}. Of a dataset that keeps each "
+            "text once they cannot be scored again alone, because other shards have lost rows to their texts. Restore them, or "
+            "give the new content another name."
+        )
     if changed and options.changed != "score":
         raise UsageError(
             f"{counted(len(changed), 'published file')} changed: {first_of(changed, _NAMED_SHARDS)}. To score the new content in "

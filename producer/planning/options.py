@@ -88,6 +88,14 @@ class Condition:
             "subdomains, any scheme and any port. May be repeated. none, for a refilter: no list.",
         ),
     ] = ()
+    unique: Annotated[
+        bool,
+        keep_option(
+            "--unique",
+            help="Of kept rows with the same text, keep only the first, by shard name and row. Adds a digest of each text to the "
+            "scores.",
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
         if sum([self.min_score is not None, self.where is not None, self.keep_all]) > 1:
@@ -335,6 +343,7 @@ class ConditionKeywords(TypedDict, total=False):
     where: str | None
     keep_all: bool
     drop_list: Names | Mapping[Location, str] | None
+    unique: bool
 
 
 class RankingKeywords(TypedDict, total=False):

@@ -61,6 +61,7 @@ def plan_run(options: RunOptions) -> Plan:
         target_file_bytes=destination.file_bytes,
         max_bad_rows=options.max_bad_rows,
         drop_lists=read_lists(options.drop_lists),
+        unique=options.unique,
     )
     spec, kept_notes = choose_rows(spec, scored.options, found.schema)
     spec = extension.checked(spec) if extension else spec

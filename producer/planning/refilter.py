@@ -76,6 +76,7 @@ def plan_refilter(scores_uri: str, options: RefilterOptions, *, input_uris: tupl
         where=where or condition(options, scorings),
         buckets=buckets,
         best=best,
+        unique=options.unique,
         target_file_bytes=file_bytes(options.target_file_size, by_default=scored.target_file_bytes),
         output_uri=absolute_uri(output_uri),
     )

@@ -48,6 +48,7 @@ _SIZES = {  # the Hub's size_categories, by their upper bound
     10**11: "10B<n<100B",
 }
 _NAMED_INPUTS = 5
+_UNTOUCHED = "Nothing was deduplicated or rewritten"
 _FOR_TEX = str.maketrans({**{sign: f"\\{sign}" for sign in "#$%&_"}, **dict.fromkeys("\\^~{}", " ")})
 _MARKUP = re.compile(r"[\\`*_\[\]<>#~$&]")  # characters with a meaning in Markdown or on the Hub's pages
 
@@ -319,9 +320,9 @@ def _how_to_make_it_again(spec: RunSpec, command: str | None) -> str:
 
 
 def _limits(spec: RunSpec, contents: Contents) -> str:
+    done = "Only equal texts were deduplicated, not similar ones; nothing was rewritten" if spec.unique else _UNTOUCHED
     limits = [
-        f"Nothing was deduplicated or rewritten, and nothing {'else ' if spec.drop_lists else ''}was removed for privacy, safety "
-        "or copyright.",
+        f"{done}, and nothing {'else ' if spec.drop_lists else ''}was removed for privacy, safety or copyright.",
         *contents.limits,
         "The models also scored texts in languages and of kinds that they were not trained for.",
     ]

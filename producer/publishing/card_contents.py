@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from shardsift.fleet.process.wording import counted, first_of
-from shardsift.fleet.run.output_columns import ERROR
+from shardsift.fleet.run.output_columns import ERROR, TEXT_DIGEST
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import BestRows, RunSpec
 from shardsift.producer.publishing.card_models import kinds_of_models
@@ -12,6 +12,7 @@ from shardsift.producer.publishing.card_text import HUB_DATASET, cell, code, per
 from shardsift.producer.scores.distribution import filter_threshold, threshold_column
 
 _NAMED_SUBSETS = 3
+_DIGEST = "BLAKE2b of the text in 16 bytes, by which equal texts are found."
 _NEAR_THE_EDGE = (
     "A row close to the edge of the filter could as well be on the other side: models err, and scores differ "
     "slightly between number formats and devices. Read some such rows before you choose a threshold."
@@ -50,8 +51,9 @@ def kept_rows(spec: RunSpec, rows: Mapping[str, int], missing: str) -> Contents:
         files="The subset `scores` has a line for *every* row that was read, kept or not, so that another threshold needs no "
         f"new scoring: `shard` and `row` say which row it is{joined}.",
         row_columns=spec.row_columns,
+        other_columns=[f"- `{TEXT_DIGEST.name}`, in `scores` alone: {_DIGEST}"] if spec.unique else [],
         filter=f"| Filter | {cell(spec.where) if spec.where else 'none: every scored row is kept'}{but} |\n",
-        kept=f"| Kept | {kept} |\n| Dropped | {dropped} |\n",
+        kept=f"| Kept | {kept} |\n| Dropped | {dropped} |\n{_duplicates(spec, rows)}",
         limits=[_NEAR_THE_EDGE] if spec.where else [],
         source_rows="rows",
     )
@@ -98,11 +100,18 @@ def _summary(spec: RunSpec, rows: Mapping[str, int], missing: str) -> str:
     why = f": {_best(spec.best)}" if spec.best else f": those for which {code(spec.where)}" if spec.where else ""
     here = "the rows that pass the filter are here" if spec.where else "those that could be scored are here"
     here += ", but for those of the drop lists" if spec.drop_lists else ""
+    here += " (of equal texts, the first)" if spec.unique else ""
     names = [code(name) for name, _ in spec.columns]
     columns = f"these of its columns: {', '.join(names)}" if spec.only_columns else "all its columns"
     return f"""{kept:,} of {read}{percent_of(kept, rows_in)} of {source_name(spec)}{why}. Every row was scored with \
 {kinds_of_models(spec)}{missing};
 {here}, in the source's order and with {columns}."""
+
+
+def _duplicates(spec: RunSpec, rows: Mapping[str, int]) -> str:
+    if not spec.unique:
+        return ""
+    return f"| Duplicates | {rows['duplicates']:,} of the dropped rows, whose text an earlier row has |\n"
 
 
 def _best(best: BestRows) -> str:
@@ -122,6 +131,20 @@ SELECT scores.* FROM '{root}scores/**/*.parquet' AS scores
 ANTI JOIN '{root}data/**/*.parquet' AS kept
   ON scores."shard" = kept.{shard} AND scores."row" = kept.{row}
 ORDER BY scores."{spec.scorings[0].score_column}" DESC NULLS LAST LIMIT 10;
+{_duplicates_query(root, shard, row) if spec.unique else ""}"""
+
+
+def _duplicates_query(root: str, shard: str, row: str) -> str:
+    digest = TEXT_DIGEST.name
+    return f"""
+-- The rows after a kept row with the same text: the duplicates, and rows that the filter drops by other columns
+WITH kept AS (
+  SELECT scores.* FROM '{root}scores/**/*.parquet' AS scores
+  SEMI JOIN '{root}data/**/*.parquet' AS data ON scores."shard" = data.{shard} AND scores."row" = data.{row}
+)
+SELECT again."shard", again."row", kept."shard" AS kept_shard, kept."row" AS kept_row
+FROM '{root}scores/**/*.parquet' AS again JOIN kept USING ({digest})
+WHERE (again."shard", again."row") > (kept."shard", kept."row") LIMIT 10;
 """
 
 

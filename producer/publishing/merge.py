@@ -31,7 +31,7 @@ from shardsift.fleet.storage.parquet import ParquetFileWriter, RowGroups
 from shardsift.fleet.storage.scratch import scratch_folder
 
 _MOST_SCORES = 10_000_000  # rows of a scores file; if it is damaged, all its shards are scored again
-_AT_ONCE = 2  # files: one is computed while the other is sent; each takes some 100 MB
+AT_ONCE = 2  # files: one is computed while the other is sent; each takes some 100 MB
 logger = logging.getLogger(__name__)
 
 
@@ -88,27 +88,32 @@ def merge_shards(
         if is_due:
             groups.append(receipts[len(due) : len(due) + len(group)])
         due += [is_due] * len(group)
-    output.save(_readable(receipts.only(due)))  # so that they can be read: the Hub serves only committed files
-    with ThreadPoolExecutor(_AT_ONCE, "merge") as pool:
-        for _ in pool.map(partial(_merge, ledger, output, kind), groups):  # the first error ends it
+    output.save(readable(receipts.only(due)))  # so that they can be read: the Hub serves only committed files
+    with ThreadPoolExecutor(AT_ONCE, "merge") as pool:
+        for _ in pool.map(partial(_merge, ledger, spec, output, kind), groups):  # the first error ends it
             pass
     return len(groups)
 
 
-def _merge(ledger: Ledger, output: Output, kind: FileKind, shards: Sequence[Receipt]) -> None:
+def _merge(ledger: Ledger, spec: RunSpec, output: Output, kind: FileKind, shards: Sequence[Receipt]) -> None:
     group = list(shards)
-    file = _merged(output, group, kind)
+    file = merged_file(output, spec, group, kind)
     starts = zip(group, _first_rows(group, kind), strict=True)
     moved = [kind.moved(receipt, file, first_row) for receipt, first_row in starts]
     run_id = group[0].run_id
-    if ledger.move_rows(run_id, zip(group, moved, strict=True)) == len(group):
-        for receipt in moved:
-            output.store_receipt(receipt)
+    move_rows(ledger, output, group, moved)
     merged = counted(len(group), "shard")
     logger.info("Run %s: merged %s into %s", run_id, merged, file.path, extra={"run_id": run_id})
 
 
-def _readable(receipts: Receipts) -> Receipts:
+def move_rows(ledger: Ledger, output: Output, before: Sequence[Receipt], moved: Sequence[Receipt]) -> None:
+    """Record the new receipts of these shards of one run, unless one of them has changed meanwhile. May run twice."""
+    if ledger.move_rows(before[0].run_id, zip(before, moved, strict=True)) == len(before):
+        for receipt in moved:
+            output.store_receipt(receipt)
+
+
+def readable(receipts: Receipts) -> Receipts:
     """Select receipts whose files can be on a branch together.
 
     If two receipts have different files for the same path, only the first is selected.
@@ -162,11 +167,19 @@ def _first_rows(shards: Sequence[Receipt], kind: FileKind) -> list[int]:
     return [0, *accumulate(kind.part_of(receipt).rows for receipt in shards[:-1])]
 
 
-def _merged(output: Output, group: Sequence[Receipt], kind: FileKind, *, is_alike: bool = True) -> OutputFile:
+def merged_file(
+    output: Output,
+    spec: RunSpec,
+    group: Sequence[Receipt],
+    kind: FileKind,
+    *,
+    chosen: Callable[[pa.Table], pa.Table] = lambda table: table,
+    is_alike: bool = True,
+) -> OutputFile:
     """Write and stage a file of these shards. Each call stages its own copy, so concurrent finalizers do not conflict.
 
-    Schema metadata, such as the names of classes, are kept only if they are equal in all shards. If a shard has others,
-    starts again with `is_alike=False`.
+    `chosen` takes some rows out of a table. Schema metadata, such as the names of classes, are kept only if they are
+    equal in all shards. If a shard has others, starts again with `is_alike=False`.
     """
     path = kind.path_of(group[0].shard)
     with scratch_folder(None) as folder, translated(f"Merging shards into {path}"):
@@ -174,20 +187,20 @@ def _merged(output: Output, group: Sequence[Receipt], kind: FileKind, *, is_alik
         first = next(stored)
         metadata = first[0].file.schema_arrow.metadata
         schema = _as_written(first[0].file.schema_arrow, metadata if is_alike else None)
-        with ParquetFileWriter(folder / "merged.parquet", schema) as writer:
-            rest = schema.empty_table()
+        with ParquetFileWriter(folder / "merged.parquet", schema, has_checksums=spec.unique) as writer:
+            rest, rows = schema.empty_table(), 0
             texts: dict[int, Sequence[str]] = {}  # digests by the first row of their window in the file
             for (groups, receipt), first_row in zip(chain([first], stored), _first_rows(group, kind), strict=True):
                 if is_alike and groups.file.schema_arrow.metadata != metadata:
-                    return _merged(output, group, kind, is_alike=False)
+                    return merged_file(output, spec, group, kind, chosen=chosen, is_alike=False)
                 if kind is SCORES:
                     windows = digests_in(groups.file, receipt)
                     texts |= {first_row + start - receipt.first_row: digests for (start, _), digests in windows.items()}
                 for table in groups.rows(kind.part_of(receipt)):
-                    rest = pa.concat_tables([rest, table.cast(schema)])
+                    rest = pa.concat_tables([rest, chosen(table).cast(schema)])
                     while len(rest) >= kind.step_rows:
                         writer.write(rest.slice(0, kind.step_rows))
-                        rest = rest.slice(kind.step_rows)
+                        rest, rows = rest.slice(kind.step_rows), rows + kind.step_rows
             writer.write(rest)
             merged = writer.close(**as_metadata(texts) if kind is SCORES else {})
         return OutputFile(
@@ -195,7 +208,7 @@ def _merged(output: Output, group: Sequence[Receipt], kind: FileKind, *, is_alik
             staged_path=output.stage(merged.path, path, attempt=f"merged-{uuid4().hex}"),
             size_bytes=merged.size_bytes,
             sha256=merged.sha256,
-            rows=sum(kind.part_of(receipt).rows for receipt in group),
+            rows=rows + len(rest),
         )
 
 

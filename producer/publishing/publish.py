@@ -28,6 +28,7 @@ from shardsift.producer.publishing.card import Beside, dataset_card
 from shardsift.producer.publishing.card_evidence import evidence_section, with_section
 from shardsift.producer.publishing.hub_cards import NO_CARDS, read_hub_cards
 from shardsift.producer.publishing.merge import DATA, SCORES, merge_shards
+from shardsift.producer.publishing.unique import remove_duplicates
 from shardsift.producer.scores.distribution import score_picture
 from shardsift.producer.status import Checked, RunStatus
 from shardsift.producer.transient_errors import with_retries
@@ -76,6 +77,8 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
         evidence=ledger.evidence(run_id),
     )
     try:
+        if version is not None and remove_duplicates(ledger, spec, output, receipts):
+            return finalize_run(ledger, run_id, without_failed=without_failed, hashes=hashes)
         merged = (merge_shards(ledger, spec, output, kind, receipts, is_over=True) for kind in (DATA, SCORES))
         if version is not None and any(merged):  # one kind at a time, because merging replaces receipts
             return finalize_run(ledger, run_id, without_failed=without_failed, hashes=hashes)
@@ -99,7 +102,7 @@ def merge_finished(ledger: Ledger, run_id: str) -> None:
     spec = ledger.spec(run_id)
     if spec.target_file_bytes is None:
         return
-    for kind in (DATA, SCORES):
+    for kind in [SCORES] if spec.unique else [DATA, SCORES]:  # until all are done, any row may be a duplicate
         done = Receipts(ledger.receipts(run_id))
         by_name = zip(done, ledger.shards(run_id), strict=False)  # both in name order
         first = sum(1 for _ in takewhile(lambda pair: pair[0].shard == pair[1].name, by_name))
@@ -192,7 +195,7 @@ def send_back(ledger: Ledger, run_id: str, damage: OutputDamaged, receipts: Sequ
     ledger.end_publishing(run_id)
     for line in lines_of([f"shard {shard} is scored again: {reason}" for shard, reason in damage.damaged.items()]):
         logger.warning("Run %s: %s", run_id, line, extra={"run_id": run_id})
-    return NotReady(reason=f"{counted(queued, 'shard')} queued again, since the stored files are lost or damaged")
+    return NotReady(reason=f"{counted(queued, 'shard')} queued again: {next(iter(damage.damaged.values()))}")
 
 
 def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str | None:

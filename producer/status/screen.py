@@ -8,7 +8,7 @@ from rich.table import Table
 
 from shardsift.fleet.ledger import RunningShard
 from shardsift.fleet.presence.announcements import machines_line
-from shardsift.fleet.process.wording import counted, left_out_line, shown_duration
+from shardsift.fleet.process.wording import counted, duplicates_line, left_out_line, shown_duration
 from shardsift.fleet.run.receipt import AttemptReport, Histogram
 from shardsift.producer.scores.distribution import score_bins
 from shardsift.producer.status.advice import verdict, what_next
@@ -49,8 +49,8 @@ def status_lines(status: RunStatus) -> list[str]:
         f"run      {status.run_id}",
         f"shards   {counts.done:,} of {counts.shards:,} done, {counts.running:,} running, {counts.queued:,} queued, "
         f"{counts.failed:,} failed",
-        f"rows     {counts.rows_in:,} in, {counts.rows_kept:,} kept, {counts.rows_dropped:,} dropped, "
-        f"{counts.rows_errored:,} errored{_unfinished(status)}",
+        f"rows     {counts.rows_in:,} in, {counts.rows_kept:,} kept, {counts.rows_dropped:,} dropped"
+        f"{duplicates_line(counts.duplicates)}, {counts.rows_errored:,} errored{_unfinished(status)}",
         *_kept(status),
         *_errored(status),
         *(f"format   {column} in {shown}" for column, shown in status.formats.items()),

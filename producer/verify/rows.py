@@ -15,7 +15,7 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.inputs.drop_lists import loaded_lists
 from shardsift.fleet.process.wording import counted
 from shardsift.fleet.run.filter import filter_of_thread
-from shardsift.fleet.run.output_columns import ERROR, ROW, SHARD, output_fields, row_fields, scores_schema
+from shardsift.fleet.run.output_columns import ERROR, ROW, SHARD, TEXT_DIGEST, output_fields, row_fields, scores_schema
 from shardsift.fleet.run.receipt import Receipt, empty_histogram, with_values
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.fleet.run.text import digests_in
@@ -31,6 +31,7 @@ class ScoredRows:
     errored: npt.NDArray[np.bool_]
     first_row: int  # in the file
     text_digests: dict[tuple[int, int], list[str]]  # (first row, end) of each window → digest of each scoring's texts
+    row_digests: pa.ChunkedArray | None = None  # of each row's text, if the run keeps each text once
 
 
 def scored_rows(
@@ -45,8 +46,14 @@ def scored_rows(
     names = [field.name for field in output_fields(spec)]
     errored = pc.is_valid(table[ERROR.name]).to_numpy() if ERROR.name in table.column_names else np.zeros(0, np.bool_)
     added = table.select([name for name in names if name in table.column_names])
-    digests = digests_in(scores.file, receipt)
-    return ScoredRows(added=added, errored=errored, first_row=receipt.first_row, text_digests=digests), faults
+    rows_scored = ScoredRows(
+        added=added,
+        errored=errored,
+        first_row=receipt.first_row,
+        text_digests=digests_in(scores.file, receipt),
+        row_digests=table[TEXT_DIGEST.name] if TEXT_DIGEST.name in table.column_names else None,
+    )
+    return rows_scored, faults
 
 
 def _score_problems(table: pa.Table, receipt: Receipt, spec: RunSpec) -> Iterator[str]:

@@ -4,7 +4,7 @@ Needs no model, because the scores file has the score of every row.
 """
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +18,11 @@ from shardsift.fleet.run.filter import Filter, filter_of_thread
 from shardsift.fleet.run.output_columns import kept_schema, row_fields
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import DropList, RunSpec, Shard
-from shardsift.fleet.run.text import scored_digest
+from shardsift.fleet.run.text import row_digests, scored_digest
 from shardsift.fleet.storage.open_output import Published
 from shardsift.fleet.storage.parquet import RowGroups
 from shardsift.producer.planning.inputs import absolute_uri, as_scored, list_input, named_as_scored
+from shardsift.producer.verify.equal_texts import EqualTexts, Integers
 from shardsift.producer.verify.rows import ScoredRows, same_values
 from shardsift.producer.verify.verification import Fault
 
@@ -92,8 +93,15 @@ def unlisted_shards(source: dict[str, Shard], published: Published) -> list[Faul
 
 
 def source_faults(
-    source: InputFile, shard: Shard, data: RowGroups, rows: ScoredRows, receipt: Receipt, spec: RunSpec
+    source: InputFile,
+    shard: Shard,
+    data: RowGroups,
+    rows: ScoredRows,
+    receipt: Receipt,
+    spec: RunSpec,
+    equal_texts: EqualTexts | None,
 ) -> list[Fault]:
+    """Compare a shard with its input. Of a run that keeps each text once, adds the rows left out to `equal_texts`."""
     if are_of_other_bytes(shard.identity, receipt.source_identity):
         problem = f"was made of other bytes than {shard.uri} has now ({receipt.source_identity}, not {shard.identity})"
         return [Fault(path=receipt.data.path, problem=problem)]
@@ -103,7 +111,10 @@ def source_faults(
     if len(rows.added) and not rows.text_digests:
         return [Fault(path=receipt.scores.path, problem="does not say of which texts its scores are")]
     try:
-        difference = _first_difference(_expected(source, rows, receipt.shard, spec), data, receipt)
+        chosen: Callable[[Integers], Integers] = _all
+        if equal_texts and rows.row_digests is not None:
+            chosen = equal_texts.chosen(receipt, data, rows.row_digests)
+        difference = _first_difference(_expected(source, rows, receipt.shard, spec, chosen), data, receipt)
     except UsageError as error:
         difference = f"cannot be compared with {shard.uri}: {error}"
     except _OtherTexts as other:
@@ -115,8 +126,17 @@ class _OtherTexts(Exception):
     """The texts of the input are not those that were scored."""
 
 
-def _expected(source: InputFile, rows: ScoredRows, shard: str, spec: RunSpec) -> Iterator[pa.Table]:
-    """Yield the rows of the input that the run keeps, window by window, without the shard and row columns."""
+def _all(rows: Integers) -> Integers:
+    return rows
+
+
+def _expected(
+    source: InputFile, rows: ScoredRows, shard: str, spec: RunSpec, chosen: Callable[[Integers], Integers]
+) -> Iterator[pa.Table]:
+    """Yield the rows of the input that the run keeps, window by window, without the shard and row columns.
+
+    Of the rows that pass the filter, by their numbers in the shard, `chosen` returns those to expect.
+    """
     schema = kept_schema(source.schema, spec)
     names = [*source.schema.names, *spec.output_columns]
     keep: Filter | None = None
@@ -127,7 +147,14 @@ def _expected(source: InputFile, rows: ScoredRows, shard: str, spec: RunSpec) ->
         table = stream.take(end - first)
         if [scored_digest(table, scoring) for scoring in spec.scorings] != digests:
             raise _OtherTexts(f"has the scores of other texts than the input's, between its rows {first:,} and {end:,}")
-        start, origin = first - rows.first_row, (pa.repeat(shard, len(table)), pa.array(range(first, end), pa.int64()))
+        start = first - rows.first_row
+        if rows.row_digests is not None:
+            stored = rows.row_digests.slice(start, len(table)).combine_chunks()
+            if not row_digests(table, spec.scorings).equals(stored):
+                raise _OtherTexts(
+                    f"has digests of other texts than the input's, between its rows {first:,} and {end:,}"
+                )
+        origin = (pa.repeat(shard, len(table)), pa.array(range(first, end), pa.int64()))
         for field, values in zip(row_fields(spec), origin, strict=False):
             table = table.append_column(field, values)
         for field in rows.added.schema:
@@ -138,6 +165,7 @@ def _expected(source: InputFile, rows: ScoredRows, shard: str, spec: RunSpec) ->
         kept = passed[~rows.errored[start + passed]]
         for one in lists:
             kept = np.setdiff1d(kept, one.rows_in(table))
+        kept = chosen(start + kept) - start
         plain = pa.schema([schema.field(name) for name in names])
         yield table.select(names).take(pa.array(kept)).cast(plain)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from shardsift.fleet.process.wording import counted, first_of
+from shardsift.fleet.process.wording import counted, duplicates_line, first_of
 from shardsift.fleet.run.spec import data_path_of
 from shardsift.fleet.storage.inspection import lines_of
 
@@ -41,6 +41,7 @@ class Verification:
     rows_kept: int = 0
     rows_dropped: int = 0
     rows_errored: int = 0
+    duplicates: int = 0  # dropped rows whose text an earlier row has
     compared_with_source: bool = False
     not_compared: tuple[str, ...] = ()  # shards whose file is not in the source
     unread_lists: tuple[str, ...] = ()  # drop lists whose file was not named
@@ -96,7 +97,7 @@ class Verification:
         )
         yield f"files    {self.files:,}, {self.size_bytes:,} bytes"
         yield (
-            f"rows     {self.rows_in:,} in, {self.rows_kept:,} kept, {self.rows_dropped:,} dropped, "
-            f"{self.rows_errored:,} errored"
+            f"rows     {self.rows_in:,} in, {self.rows_kept:,} kept, {self.rows_dropped:,} dropped"
+            f"{duplicates_line(self.duplicates)}, {self.rows_errored:,} errored"
         )
         yield f"checked  {_CHECKED}" + (_CHECKED_WITH_SOURCE if self.compared_with_source else "")

@@ -22,6 +22,7 @@ from shardsift.fleet.storage.open_output import Published, content_at, manifest_
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, output_files
 from shardsift.fleet.storage.parquet import RowGroups
 from shardsift.producer.transient_errors import with_retries
+from shardsift.producer.verify.equal_texts import EqualTexts, equal_texts
 from shardsift.producer.verify.rows import kept_faults, scored_rows
 from shardsift.producer.verify.source import lists_to_check, source_faults, source_shards, unlisted_shards
 from shardsift.producer.verify.verification import Fault, Verification
@@ -65,7 +66,10 @@ def verify(
         faults += unlisted_shards(shards, published)
     broken = {fault.path for fault in faults}
     sound = [receipt for receipt in published.receipts if not broken & {file.path for file in output_files(receipt)}]
-    faults += _row_faults(published, sound, shards)
+    with equal_texts(published) as texts:
+        faults += _row_faults(published, sound, shards, texts)
+        if texts and not faults:
+            faults += texts.faults()
     edited = tuple(str(finding) for finding in findings if not finding.is_damage)
     not_compared = tuple(receipt.shard for receipt in published.receipts if source and receipt.shard not in shards)
     files = files_of(published.receipts)
@@ -93,14 +97,16 @@ def _missing_shards(published: Published) -> list[Fault]:
     return failed if listed == published.shards else [*failed, lost]
 
 
-def _row_faults(published: Published, receipts: Sequence[Receipt], source: dict[str, Shard]) -> list[Fault]:
+def _row_faults(
+    published: Published, receipts: Sequence[Receipt], source: dict[str, Shard], texts: EqualTexts | None
+) -> list[Fault]:
     rows = Counter[str]()  # by path
     for receipt in published.receipts:
         for part in (receipt.kept, receipt.scored):
             rows[part.file.path] += part.rows
 
     def checked(receipts: Sequence[Receipt]) -> list[Fault]:
-        return _file_faults(published, receipts, source, rows)
+        return _file_faults(published, receipts, source, rows, texts)
 
     groups = [Receipts(found) for _, found in groupby(receipts, lambda one: (one.data.path, one.scores.path))]
     with ThreadPoolExecutor(_READERS) as readers:
@@ -109,7 +115,11 @@ def _row_faults(published: Published, receipts: Sequence[Receipt], source: dict[
 
 
 def _file_faults(
-    published: Published, receipts: Sequence[Receipt], source: dict[str, Shard], rows_of: Mapping[str, int]
+    published: Published,
+    receipts: Sequence[Receipt],
+    source: dict[str, Shard],
+    rows_of: Mapping[str, int],
+    texts: EqualTexts | None,
 ) -> list[Fault]:
     """Check the shards that share a data file and a scores file. `rows_of` counts the rows of each file, by path."""
     data_path, scores_path = receipts[0].data.path, receipts[0].scores.path
@@ -120,7 +130,11 @@ def _file_faults(
             open_parquet(f"{published.uri}/{data_path}") as data,
         ):
             files = RowGroups(data), RowGroups(scores)
-            return [fault for one in receipts for fault in _shard_faults(*files, one, published.spec, source, rows_of)]
+            return [
+                fault
+                for receipt in receipts
+                for fault in _shard_faults(*files, receipt, published.spec, source, rows_of, texts)
+            ]
     except ShardError as error:
         if error.of_machine:  # the output itself may be sound
             raise
@@ -136,6 +150,7 @@ def _shard_faults(
     spec: RunSpec,
     source: dict[str, Shard],
     rows_of: Mapping[str, int],
+    texts: EqualTexts | None,
 ) -> list[Fault]:
     rows, faults = scored_rows(scores, receipt, spec, rows_of_file=rows_of[receipt.scores.path])
     if faults:  # further checks would only repeat these faults
@@ -146,7 +161,7 @@ def _shard_faults(
     shard = source[receipt.shard]
     opened = open_shard(shard.uri, spec, first_row=receipt.first_row)
     with opened as original:
-        return source_faults(original, shard, data, rows, receipt, spec)
+        return source_faults(original, shard, data, rows, receipt, spec, texts)
 
 
 # Find what is published at a URI, or what remains of it.

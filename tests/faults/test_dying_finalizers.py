@@ -6,18 +6,22 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import redis
 from stand_in import StandInScorer
 
+from shardsift.fleet.process.children import Child
 from shardsift.producer.publishing.publish import finalize_run
-from support.disturbed_runs import DisturbedRuns
+from support.disturbed_runs import SHARD_ROWS, DisturbedRuns
 from support.fleet import Fleet, new_fleet
 from support.injected_faults import InjectedFaults
-from support.small_fleet import work
+from support.outputs import data_digests, manifest_lines
+from support.small_fleet import enqueue_and_wait, work
 from support.waiting import wait_until
 
 PUBLISH = "shardsift.fleet.storage.folder:FolderOutput.publish"
@@ -185,3 +189,85 @@ def test_finalizers_that_die_between_any_two_effects_of_merging_are_followed_by_
     assert faults.fired() == len(points)
     assert 1 < len([*(runs.output / "data").iterdir()]) < 6
     check_published_once(runs, run_id)
+
+
+def has_ended_or_published(runs: DisturbedRuns, finalizer: Child, run_id: str) -> bool:
+    return finalizer.poll() is not None or runs.fleet.ledger.state(run_id).publication is not None
+
+
+class TestARunThatKeepsEachTextOnce:
+    """Of the rows of each shard, half have the texts of the shard before."""
+
+    @pytest.fixture(params=[None, "20kB"])
+    def unique(
+        self,
+        request: pytest.FixtureRequest,
+        fleet: Fleet,
+        faults: InjectedFaults,
+        runs_of: Callable[..., DisturbedRuns],
+        small_shards: Path,
+        tmp_path: Path,
+    ) -> DisturbedRuns:
+        """A run whose shards are all done, with the files that it gives undisturbed."""
+        shards, before = tmp_path / "doubled", None
+        shards.mkdir()
+        for file in sorted(small_shards.iterdir()):
+            rows = pq.read_table(file)
+            texts = [
+                *(before or rows)["text"].to_pylist()[-SHARD_ROWS // 2 :],
+                *rows["text"].to_pylist()[: SHARD_ROWS // 2],
+            ]
+            before = rows.set_column(0, rows.schema.field("text"), [texts])
+            pq.write_table(before, shards / file.name)
+        faults.use_stand_in(seconds_a_batch=0)
+        options = {"target_file_size": request.param, "unique": True}
+        runs = replace(runs_of(fleet, faults, tmp_path / "out", **options), shards=shards)
+        with new_fleet(tmp_path / "undisturbed") as other:
+            alone = replace(runs, fleet=other, output=tmp_path / "undisturbed/out")
+            enqueue_and_wait(other.redis_url, alone.plan(), tmp_path / "undisturbed")
+        digests = data_digests(alone.output)
+        runs.enqueue()
+        scorer = StandInScorer("cpu", faults.work_log, rows_a_batch=4, seconds_a_batch=0)
+        work(fleet.ledger, runs.plan(), scorer, tmp_path)
+        return replace(runs, undisturbed=lambda *_: digests)
+
+    @pytest.mark.faults
+    @pytest.mark.parametrize("is_redis_lost", [False, True])
+    def test_finalizers_that_die_between_any_two_effects_leave_out_the_same_rows(
+        self, unique: DisturbedRuns, is_redis_lost: bool
+    ) -> None:
+        (run_id,) = unique.fleet.ledger.run_ids()
+        scored = unique.faults.rows_scored()
+        for place, moment in product((STAGE, MOVE_ROWS, STORE_RECEIPT, MOVE), ("before", "after")):
+            unique.faults.at(place, moment, "kill", program="producer")
+        for place, moment in ((STAGE, "before"), (MOVE_ROWS, "after"), (STORE_RECEIPT, "after"), (MOVE, "after")):
+            unique.faults.at(place, moment, "kill", passes=2, program="producer")
+
+        while unique.fleet.ledger.state(run_id).publication is None:
+            with unique.finalizer() as victim:
+                wait_until(partial(has_ended_or_published, unique, victim, run_id), description="it dies", seconds=60)
+            if is_redis_lost and unique.fleet.ledger.state(run_id).publication is None:
+                unique.fleet.ledger.redis.flushall()
+                assert unique.enqueue() == run_id
+
+        assert unique.faults.fired() >= 11
+        check_published_once(unique, run_id)
+        assert unique.faults.rows_scored() == scored
+        assert 0 < sum(int(str(line["duplicates"])) for line in manifest_lines(unique.output)) < scored
+
+    @pytest.mark.faults
+    @pytest.mark.parametrize(("place", "moment"), [(STAGE, "after"), (MOVE_ROWS, "before"), (MOVE_ROWS, "after")])
+    def test_a_finalizer_that_comes_back_when_another_has_left_out_the_rows_changes_nothing(
+        self, unique: DisturbedRuns, place: str, moment: str
+    ) -> None:
+        (run_id,) = unique.fleet.ledger.run_ids()
+        unique.faults.at(place, moment, "freeze", program="producer", passes=1)
+        log = unique.fleet.log("finalizer")
+
+        with unique.finalizer() as zombie:
+            wait_until(unique.faults.fired, description="it is frozen in the middle of leaving out rows")
+            publish(unique, run_id)
+            os.kill(zombie.pid, signal.SIGCONT)
+            wait_until(lambda: log.read_text().count("is published: 6 shards") == 2, description="it comes to its end")
+
+        check_published_once(unique, run_id)

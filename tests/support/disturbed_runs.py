@@ -42,6 +42,7 @@ class DisturbedRuns:
     window_rows: int = WINDOW_ROWS  # a command has no option for it
     target_file_size: str | None = None
     extends: bool = False
+    unique: bool = False
 
     def enqueue(self) -> str:
         """Enqueue the run, perhaps again. Returns its id."""
@@ -58,6 +59,7 @@ class DisturbedRuns:
             output_uri=str(self.output),
             target_file_size=self.target_file_size,
             extends=self.extends,
+            unique=self.unique,
         )
         plan = plan_run(options)
         return replace(plan, spec=replace(plan.spec, window_rows=self.window_rows))

@@ -46,6 +46,10 @@ class Dataset:
         pq.write_table(change(pq.read_table(file)), file)
         self._write_manifest([_with_file(receipt, path, file) for receipt in self.manifest.receipts])
 
+    def change(self, shard: str, change: Callable[[Receipt], Receipt]) -> None:
+        """Change the line of a shard in the manifest."""
+        self._write_manifest([change(one) if one.shard == shard else one for one in self.manifest.receipts])
+
     def leave_out(self, shard: str, *, said: bool = False) -> None:
         """Publish the run without a shard. With `said`, the manifest names it, as for a run with failed shards."""
         gone = next(receipt for receipt in self.manifest.receipts if receipt.shard == shard)

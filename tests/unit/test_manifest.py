@@ -20,6 +20,15 @@ SCORING = a_scoring_receipt(parity=None, refused_dtypes=("bfloat16",), label_his
 RECEIPTS = (a_receipt(RUN, A), a_receipt(RUN, B, scorings=(SCORING,), errors={}))
 
 
+def test_the_manifest_of_a_run_that_keeps_each_text_once_has_the_duplicates_and_no_other_has() -> None:
+    receipts = [a_receipt(RUN, A, duplicates=2, unique_texts="5-ab"), a_receipt(RUN, B)]
+
+    unique, plain = (read_manifest(a_manifest(RUN, receipts, spec=a_spec(unique=one))) for one in (True, False))
+
+    assert [(one.duplicates, one.unique_texts) for one in unique.receipts] == [(2, "5-ab"), (None, "")]
+    assert [(one.duplicates, one.unique_texts) for one in plain.receipts] == [(None, ""), (None, "")]
+
+
 def flipped(content: bytes, bit: int) -> bytes:
     place = bit // 8
     return content[:place] + bytes([content[place] ^ 1 << bit % 8]) + content[place + 1 :]

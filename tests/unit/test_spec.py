@@ -17,7 +17,6 @@ from support.records import a_spec
 MODEL = a_spec().scorings[0].model
 OTHER_MODEL = Model(name="org/other", revision="89ab", labels=("LABEL_0",))
 CHANGES: dict[str, Any] = {
-    "extends": "cc-main-2024-10.fineweb-edu-classifier.0123456789ab",
     "input_uris": ("hf://datasets/HuggingFaceFW/fineweb@0123abc/data/CC-MAIN-2024-10/000_*.parquet",),
     "input_revision": "fedcba",
     "crawl": None,
@@ -47,6 +46,7 @@ CHANGES: dict[str, Any] = {
     "best": BestRows(columns=("score",), share="10%", by="tokens"),
     "drop_lists": (DropList(uri="optout.csv", field="domain", column="url", sha256="ab", values=2),),
     "target_file_bytes": 1,
+    "unique": True,
     "window_rows": 1,
     "scorings": a_spec().scorings * 2,
     "zero_shot": ZeroShot(labels=("a", "b")),

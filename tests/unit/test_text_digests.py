@@ -1,11 +1,13 @@
 """Equal texts have equal digests in every Arrow layout, and different texts have different ones."""
 
+from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from shardsift.fleet.run.text import scored_digest, text_digest
+from shardsift.fleet.run.text import row_digests, scored_digest, text_digest
 from shardsift.worker.scoring.tokenizing.tokenize import plain_texts
 from support.records import a_spec
 
@@ -70,3 +72,28 @@ def test_a_digest_covers_all_columns_that_are_scored_and_no_others(scored: dict[
     for place, name in enumerate(rows.column_names):
         swapped = rows.set_column(place, name, rows[name].take([1, 0]))
         assert (scored_digest(swapped, scoring) != scored_digest(rows, scoring)) == (name in names)
+
+
+def blake(content: bytes) -> bytes:
+    return blake2b(content, digest_size=16).digest()
+
+
+def test_the_digest_of_a_row_is_that_of_its_text_as_it_is_scored() -> None:
+    rows = pa.table({"text": ["Ü", "", None], "n": [1, None, None]})
+
+    plain, joined = (row_digests(rows, a_spec(text_columns=columns).scorings) for columns in (("text",), ("text", "n")))
+
+    assert plain.to_pylist() == [blake("Ü".encode()), blake(b""), None]
+    assert joined.to_pylist() == [blake("Ü\n\n1".encode()), blake(b""), None]
+
+
+def test_the_digest_of_several_texts_of_a_row_is_that_of_their_digests() -> None:
+    rows = pa.table({"text": ["a", "ab", None, "c"], "title": ["bc", "c", "d", None]})
+    (scoring,) = a_spec().scorings
+    other = replace(scoring, score_column="other", text_columns=("title",))
+
+    several = row_digests(rows, [scoring, other, replace(scoring, score_column="again")])
+    pair = row_digests(rows, [replace(scoring, text_pair_column="title")])
+
+    assert several.to_pylist() == [blake(blake(b"a") + blake(b"bc")), blake(blake(b"ab") + blake(b"c")), None, None]
+    assert pair == several

@@ -10,6 +10,7 @@ from shardsift.fleet.errors import ShardError
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.model import Model
 from shardsift.fleet.run.scoring import Scoring, entailment_output
+from shardsift.fleet.run.text import texts_key
 from shardsift.fleet.scorers.kinds import scorer_kind
 from shardsift.worker.scoring import (
     Hypotheses,
@@ -100,11 +101,6 @@ def _gathered(count: int, joint: Callable[[list[int]], Scorer[Any] | None]) -> l
         else:
             groups.append([number])
     return groups
-
-
-def texts_key(scoring: Scoring) -> Hashable:
-    """Return a key: scorings with equal keys score the same texts."""
-    return scoring.text_columns, scoring.text_template, scoring.text_pair_column
 
 
 def _group(numbers: Sequence[int], scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]) -> ScoringGroup:

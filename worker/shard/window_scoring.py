@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from shardsift.fleet.errors import ShardError
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import Shard
-from shardsift.fleet.run.text import is_blank, scored_digest, texts_of
+from shardsift.fleet.run.text import is_blank, scored_digest, texts_key, texts_of
 from shardsift.worker.scoring import GoOn, ModelScorer, Scorer, Scores, null_texts, token_count
 from shardsift.worker.shard.checkpoint import Checkpoint
 from shardsift.worker.shard.reader import Window
-from shardsift.worker.shard.scoring_groups import ScoringGroup, scoring_groups, texts_key
+from shardsift.worker.shard.scoring_groups import ScoringGroup, scoring_groups
 from shardsift.worker.shard.stored_scores import StoredScores
 from shardsift.worker.shard.vitals import Progress
 

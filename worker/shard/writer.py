@@ -19,11 +19,20 @@ import pyarrow.compute as pc
 
 from shardsift.fleet.inputs.drop_lists import loaded_lists
 from shardsift.fleet.run.filter import Filter
-from shardsift.fleet.run.output_columns import ERROR, ROW, SHARD, kept_schema, row_fields, scores_schema, scoring_fields
+from shardsift.fleet.run.output_columns import (
+    ERROR,
+    ROW,
+    SHARD,
+    TEXT_DIGEST,
+    kept_schema,
+    row_fields,
+    scores_schema,
+    scoring_fields,
+)
 from shardsift.fleet.run.receipt import OTHER_FIELDS, Histogram, empty_histogram, with_values
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import BUCKET, Buckets, RunSpec, Shard
-from shardsift.fleet.run.text import as_metadata
+from shardsift.fleet.run.text import as_metadata, row_digests
 from shardsift.fleet.storage.parquet import ParquetFileWriter, WrittenFile
 from shardsift.worker.scoring import Scores, apply
 from shardsift.worker.shard.reader import Window
@@ -78,8 +87,10 @@ class ShardWriter:
         self._filter = filter
         self._lists = loaded_lists(spec.drop_lists)
         self._files = ExitStack()
-        self._kept = self._files.enter_context(ParquetFileWriter(folder / "data.parquet", self._kept_schema))
-        self._scores = self._files.enter_context(ParquetFileWriter(folder / "scores.parquet", scores_schema(spec)))
+        self._kept, self._scores = (
+            self._files.enter_context(ParquetFileWriter(folder / name, schema, has_checksums=spec.unique))
+            for name, schema in (("data.parquet", self._kept_schema), ("scores.parquet", scores_schema(spec)))
+        )
         self._text_digests: dict[int, Sequence[str]] = {}
 
     def __enter__(self) -> Self:
@@ -216,6 +227,8 @@ def _score_lines(
     columns = {name: scored.column(name) for name in spec.output_columns}
     columns[SHARD.name], columns[ROW.name] = _row_columns(window, shard)
     columns[ERROR.name] = pa.array([errors.get(row) for row in range(len(scored))], ERROR.type)
+    if spec.unique:
+        columns[TEXT_DIGEST.name] = row_digests(window.rows, spec.scorings)
     for scoring, found in zip(spec.scorings, scores, strict=True):
         if scoring.has_logits_column:
             columns[scoring.logits_column] = _logits(found, errors, schema.field(scoring.logits_column).type)

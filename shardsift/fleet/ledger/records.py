@@ -84,6 +84,7 @@ class Counts:
         0.0  # time for which workers held shards, summed over workers; of a running shard, until its last renewal
     )
 
+    duplicates: int = 0  # dropped rows whose text an earlier row has; counted when all shards are done
     stored_bytes: int = 0  # bytes of done shards in the output
     failed_attempts: int = 0  # errors and crashes since a shard was last done
     tokens: int = 0  # tokens of done shards

@@ -40,6 +40,11 @@ def left_out_line(fields: Mapping[str, int]) -> str:
     return first_of([f"{name} ({counted(rows, 'row')})" for name, rows in fields.items()], _MOST_FIELDS)
 
 
+def duplicates_line(rows: int) -> str:
+    """Say how many of the dropped rows are duplicates, to append to their number: ` (12 of them duplicates)`."""
+    return f" ({rows:,} of them duplicates)" if rows else ""
+
+
 def place_taken(run_id: str) -> str:
     """Give advice for a run that was cancelled because another run, `run_id`, took its output."""
     return f"Run {run_id} of the same output has taken its place. To do both, enqueue this one with another --output."

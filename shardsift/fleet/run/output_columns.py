@@ -12,6 +12,7 @@ from shardsift.fleet.run.spec import BUCKET, RunSpec
 SHARD = pa.field("shard", pa.string(), nullable=False)  # the shard's name, as in the manifest
 ROW = pa.field("row", pa.int64(), nullable=False)  # the row's number in its file, from 0
 ERROR = pa.field("error", pa.string())  # why a row has no score; null if it has one
+TEXT_DIGEST = pa.field("text_digest", pa.binary(16))  # from `row_digests`; null if a row has no text
 _FEATURES = b"huggingface"
 _DTYPES = {pa.string(): "string", pa.int64(): "int64", pa.float32(): "float32"}  # names of `datasets` for our types
 _LOGITS = pa.list_(pa.float32())
@@ -125,7 +126,7 @@ def check_output_columns(scorings: Sequence[Scoring]) -> None:
             f'Two models would add a column "{doubled[0]}". Give one of them another name, as in --model NAME=MODEL.'
         )
     logits = (scoring.logits_column.lower() for scoring in scorings if scoring.has_logits_column)
-    if reserved := {SHARD.name, ROW.name, *logits, ERROR.name} & set(lower):
+    if reserved := {SHARD.name, ROW.name, *logits, ERROR.name, TEXT_DIGEST.name} & set(lower):
         raise UsageError(
             f'The name "{min(reserved)}" is taken in the scores file. '
             "Name the model otherwise, with --model NAME=MODEL."
@@ -134,7 +135,8 @@ def check_output_columns(scorings: Sequence[Scoring]) -> None:
 
 def scores_schema(spec: RunSpec) -> pa.Schema:
     """Return the schema of a scores file. The file has every input row, so that another threshold needs no GPU."""
-    return pa.schema([SHARD, ROW, *output_fields(spec), *logits_fields(spec), ERROR])
+    digest = [TEXT_DIGEST] if spec.unique else []
+    return pa.schema([SHARD, ROW, *output_fields(spec), *logits_fields(spec), ERROR, *digest])
 
 
 def repeated_column(schema: pa.Schema) -> str | None:

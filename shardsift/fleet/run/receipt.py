@@ -136,7 +136,10 @@ OTHER_FIELDS = "others"  # counts all fields beyond a limit
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receipt:
-    """The record of one shard's output. Always, `rows_in == rows_kept + rows_dropped + rows_errored`."""
+    """The record of one shard's output. Always, `rows_in == rows_kept + rows_dropped + rows_errored`.
+
+    `duplicates` are among the dropped rows.
+    """
 
     run_id: str
     shard: str
@@ -160,6 +163,8 @@ class Receipt:
     scores_first_row: int = 0  # of the shard in the scores file
     provenance: Provenance
     scores_provenance: Provenance | None = None  # of the attempt of an earlier run that computed the scores
+    duplicates: int | None = None  # rows dropped because an earlier row has their text; None if not looked for yet
+    unique_texts: str = ""  # what `producer/publishing/unique.py` says of all kept texts when it looked
 
     def __post_init__(self) -> None:
         if self.rows_in != self.rows_kept + self.rows_dropped + self.rows_errored:
@@ -195,13 +200,13 @@ def refusal_reason(dtypes: Sequence[str], faulty_ways: Sequence[str] = ()) -> st
 
 
 _RECEIPT = TypeAdapter(Receipt)
-ROW_COUNTS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
+ROW_COUNTS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored", "duplicates")
 
 
 def row_totals(receipts: Iterable[Receipt]) -> dict[str, int]:
     totals = Counter(dict.fromkeys(ROW_COUNTS, 0))
     for receipt in receipts:
-        totals.update({name: getattr(receipt, name) for name in ROW_COUNTS})
+        totals.update({name: getattr(receipt, name) or 0 for name in ROW_COUNTS})
     return dict(totals)
 
 

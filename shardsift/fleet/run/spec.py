@@ -23,7 +23,7 @@ WINDOW_ROWS = 8192  # rows tokenised, sorted and scored together
 WINDOW_BYTES = 64 << 20  # limit of a window's bytes in Arrow, for long texts
 BUCKET = "bucket"  # the column that `Buckets` adds
 # The fields that `producer refilter` may change.
-BY_SCORES = {"where", "best", "buckets", "drop_lists", "target_file_bytes"}
+BY_SCORES = {"where", "best", "buckets", "drop_lists", "unique", "target_file_bytes"}
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
 
 
@@ -95,6 +95,7 @@ class RunSpec:
     buckets: Buckets | None = None
     best: BestRows | None = None
     drop_lists: tuple[DropList, ...] = ()
+    unique: bool = False  # whether of equal texts only the first is kept; scores files then have a digest of each text
     window_rows: int = WINDOW_ROWS
     window_bytes: int = WINDOW_BYTES
 
@@ -167,8 +168,8 @@ class RunSpec:
         places = {"output_uri", "input_uris"} if is_folder_revision(self.input_revision) else {"output_uri"}
         free = {*BY_SCORES, *places, "rows_per_task", "max_bad_rows"}
         has_same = replace(self, **{name: getattr(other, name) for name in free}) == other
-        rows, others = ((one.where, one.best, one.drop_lists) for one in (self, other))
-        return has_same and rows != others
+        free_rows = ("where", "best", "drop_lists", "unique")
+        return has_same and any(getattr(self, name) != getattr(other, name) for name in free_rows)
 
     @property
     def is_in_place(self) -> bool:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import reduce
 from string import Formatter
 from typing import Protocol
@@ -173,6 +173,11 @@ def whole_texts(rows: pa.Table, scoring: Scoring) -> list[str]:
     return ["\n\n".join(filter(None, values)) for values in zip(*(part.to_pylist() for part in parts), strict=True)]
 
 
+def texts_key(scoring: Scoring) -> Hashable:
+    """Return a key: scorings with equal keys score the same texts."""
+    return scoring.text_columns, scoring.text_template, scoring.text_pair_column
+
+
 def row_texts(
     rows: pa.Table, columns: Sequence[str], *, template: str | None, pair_column: str | None
 ) -> pa.LargeStringArray | pa.StructArray:
@@ -225,6 +230,27 @@ def _filled(rows: pa.Table, template: str) -> pa.LargeStringArray:
     text = pc.binary_join_element_wise(*pieces, empty)
     is_missing = reduce(pc.and_, map(pc.is_null, columns.values()))
     return pc.if_else(is_missing, pa.scalar(None, pa.large_string()), text)
+
+
+# A digest of each row's text, by which rows of equal texts are found.
+
+DIGEST_BYTES = 16
+
+
+def row_digests(rows: pa.Table, scorings: Sequence[Scoring]) -> pa.FixedSizeBinaryArray:
+    """Digest the text of each row, as it is scored: BLAKE2b of its UTF-8. Null if the row has no text.
+
+    If the scorings read several texts of a row, or a pair, digests their digests, in order.
+    """
+    texts = {texts_key(scoring): texts_of(rows, scoring) for scoring in scorings}.values()
+    parts = [part for one in texts for part in (one.flatten() if isinstance(one, pa.StructArray) else [one])]
+    contents = zip(*(part.cast(pa.large_binary()).to_pylist() for part in parts), strict=True)
+    return pa.array([None if None in row else _row_digest(row) for row in contents], pa.binary(DIGEST_BYTES))
+
+
+def _row_digest(texts: Sequence[bytes]) -> bytes:
+    first, *others = (hashlib.blake2b(text, digest_size=DIGEST_BYTES).digest() for text in texts)
+    return hashlib.blake2b(first + b"".join(others), digest_size=DIGEST_BYTES).digest() if others else first
 
 
 # A digest of a window's texts, so that stored scores are used only for the texts that they belong to. The metadata of a

@@ -30,7 +30,8 @@ _AT_ONCE = 1_000  # rows in memory as Python objects
 _TIME = pa.timestamp("ms", tz="UTC")
 _TIMES = ("started_at", "finished_at")
 _MERGED = ("data_first_row", "own_data_bytes", "scores_first_row")  # columns only of runs that merge shards
-_NO_COLUMNS = {"run_id", "staged_path", "seconds", "provenance", "scores_provenance", "rows_listed", *_MERGED}
+_UNIQUE = {"duplicates": pa.int64(), "unique_texts": pa.string()}  # columns only of runs that keep each text once
+_NO_COLUMNS = {"run_id", "staged_path", "seconds", "provenance", "scores_provenance", "rows_listed", *_MERGED, *_UNIQUE}
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
@@ -98,6 +99,12 @@ class Manifest(ListedRun):
     def receipts_of(self, *run_ids: str) -> Receipts:
         return Receipts(receipt for receipt in self.receipts if receipt.run_id in run_ids)
 
+    def before(self, run_id: str, receipts: Iterable[Receipt]) -> Receipts:
+        """Return the lines of the runs before a run, without the shards that it has scored again."""
+        runs = self.run_ids[: self.run_ids.index(run_id)] if run_id in self.run_ids else self.run_ids
+        again = {receipt.shard for receipt in receipts}
+        return Receipts(one for one in self.receipts if one.run_id in runs and one.shard not in again)
+
     def current(self, run_id: str, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
         """Return those of a run's receipts whose shards no later run has scored again."""
         if run_id not in self.run_ids[:-1]:
@@ -134,8 +141,9 @@ class Manifest(ListedRun):
         merged = [] if self.spec.target_file_bytes is None else [pa.field(name, pa.int64()) for name in _MERGED]
         earlier = _OF_EARLIER_RUN if any(one.scores_from for one in self.spec.scorings) else []
         listed = _LISTED if self.spec.drop_lists else []
+        unique = [*pa.schema(_UNIQUE)] if self.spec.unique else []
         several = [pa.field("run_id", pa.string())] if self.runs else []
-        schema = pa.schema([*several, *_SCHEMA, *merged, *listed, *earlier])
+        schema = pa.schema([*several, *_SCHEMA, *merged, *listed, *unique, *earlier])
         run, lines, sink = json.dumps(about).encode(), map(_line, self.receipts), pa.BufferOutputStream()
         digest = _Digest(run)
         with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:

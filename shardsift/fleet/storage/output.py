@@ -265,6 +265,7 @@ _NAMES = {
     "where": "the filter",
     "best": "--keep-top",
     "drop_lists": "--drop-list",
+    "unique": "--unique",
     "target_file_bytes": "--target-file-size",
 }
 # Fields on the input, its size, and how it and the stored scores are reached.
@@ -307,6 +308,7 @@ def refilter_command(target: str, there: RunSpec, here: RunSpec) -> str:
         rows = ["--keep-top", here.best.share, *(["--by", here.best.by] if here.best.by else [])]
     lists = [one.option for one in here.drop_lists] or ["none"] * bool(there.drop_lists)
     rows += [part for one in lists for part in ("--drop-list", one)]
+    rows += ["--unique"] if here.unique else []
     if here.target_file_bytes != there.target_file_bytes:
         rows += ["--target-file-size", shown_bytes(here.target_file_bytes) if here.target_file_bytes else "none"]
     inputs = (

@@ -35,14 +35,20 @@ class ParquetFileWriter:
     the file is deleted.
     """
 
-    def __init__(self, file: Path, schema: pa.Schema) -> None:
+    def __init__(self, file: Path, schema: pa.Schema, *, has_checksums: bool = False) -> None:
+        """`has_checksums` is for files of which single columns are read and believed: each page gets a checksum."""
         self._path = file
         self._pending: list[pa.Table] = []
         self._pending_bytes = self._pending_rows = 0
         with translated(f"Writing {file.name}"):
             self._file = pa.OSFile(str(file), "wb")
             self._writer = pq.ParquetWriter(
-                self._file, schema, compression="zstd", use_content_defined_chunking=True, write_page_index=True
+                self._file,
+                schema,
+                compression="zstd",
+                use_content_defined_chunking=True,
+                write_page_index=True,
+                write_page_checksum=has_checksums,
             )
 
     def __enter__(self) -> Self:

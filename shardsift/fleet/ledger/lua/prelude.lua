@@ -181,6 +181,7 @@ local function count_receipt(said, sign)
   for _, total in ipairs({'rows_in', 'rows_kept', 'rows_dropped', 'rows_errored'}) do
     redis.call('HINCRBY', run, total, 0 + sign * said[total]) -- 0 +: Redis does not accept Lua's -0 as an integer
   end
+  redis.call('HINCRBY', run, 'duplicates', 0 + sign * (tonumber(said.duplicates) or 0)) -- null if not looked for
   for reason, rows in pairs(said.errors) do count_by_name(errored, reason, sign * rows, 'other reasons') end
   for field, rows in pairs(said.left_out or {}) do count_by_name(left_out, field, sign * rows, 'others') end
   local bytes = share_of(said.data, said.rows_kept) + share_of(said.scores, said.rows_in)

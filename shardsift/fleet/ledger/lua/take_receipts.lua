@@ -10,4 +10,5 @@ if redis.call('EXISTS', receipts) == 1 and redis.call('RENAMENX', receipts, take
   redis.call('UNLINK', receipts)
 end
 redis.call('UNLINK', histograms, errored, left_out)
-redis.call('HDEL', run, 'complete', 'shards', 'rows_in', 'rows_kept', 'rows_dropped', 'rows_errored', 'stored_bytes')
+local totals = {'rows_in', 'rows_kept', 'rows_dropped', 'rows_errored', 'duplicates', 'stored_bytes'}
+redis.call('HDEL', run, 'complete', 'shards', unpack(totals))
