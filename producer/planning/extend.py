@@ -184,9 +184,8 @@ def _changed(shards: Iterable[Shard], there: Mapping[str, Receipt], options: Run
     ]
     if changed and options.unique:
         raise UsageError(
-            f"{counted(len(changed), 'published file')} changed: {first_of(changed, _NAMED_SHARDS)}. Of a dataset that keeps each "
-            "text once they cannot be scored again alone, because other shards have lost rows to their texts. Restore them, or "
-            "give the new content another name."
+            f"{counted(len(changed), 'published file')} changed: {first_of(changed, _NAMED_SHARDS)}. With --unique this cannot be "
+            "mended, because other shards have lost rows to their texts. Restore them, or give the new content another name."
         )
     if changed and options.changed != "score":
         raise UsageError(

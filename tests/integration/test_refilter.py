@@ -128,7 +128,7 @@ def test_a_refilter_that_cannot_be_planned_is_refused(runs: Runs, earlier: Path,
         'there is no column "scor"': lambda: runs.refilter_plan(earlier, where="scor > 1"),
         r"No run is published at .*shards: there is no manifest\.parquet": lambda: plan_refilter(str(source), to),
         r"which was named shards\. Add --input PATH": lambda: plan_refilter(kept, to),
-        "differ: 000_00001, 000_00002, new. Name that input": lambda: runs.refilter_plan(
+        "differ: 000_00001, 000_00002. Name that input": lambda: runs.refilter_plan(
             earlier, min_score=1.0, input_uris=(str(other),)
         ),
         r"kept is where the scores are read from\. Choose another --output": lambda: runs.refilter_plan(
