@@ -9,7 +9,7 @@ from chaos.faults import NOTICES, Kind, Schedule
 from chaos.fleet import ChaosFleet, FleetPlan
 from chaos.invariants import Digests, published_digests
 from chaos.outcome import Outcome, StormPlan
-from chaos.place import Place, check_each_row_is_there_once, prepare
+from chaos.place import UNDISTURBED, Place, check_each_row_is_there_once, prepare, put_base
 from chaos.storm import storm
 from hubserver import HubServer
 from support.waiting import wait_until
@@ -42,13 +42,17 @@ def campaign(plan: CampaignPlan, folder: Path, say: Callable[[str], None]) -> li
 
 
 def _undisturbed(place: Place, hub: HubServer) -> Digests:
-    """The files of each variant. A poisoned variant is published without its poison, so it equals the clean variant."""
+    """The files of each variant, and those of the parts, which the extensions extend.
+
+    A poisoned variant is published without its poison, so it equals the clean variant.
+    """
     calm = FleetPlan(workers=1, machines=0, finalizers=1, seconds_a_batch=0.0)
     schedule = Schedule(0, lease_seconds=calm.lease_seconds, only=())
     digests = {}
-    with ChaosFleet.started(place.folder / "undisturbed", calm, place.model, hub, schedule) as fleet:
-        for number, variant in enumerate(place.variants):
+    with ChaosFleet.started(place.folder / UNDISTURBED, calm, place.model, hub, schedule) as fleet:
+        for number, variant in enumerate((*place.variants, *place.parts, *place.extensions)):
             output = fleet.folder / "out" / variant.name
+            put_base(variant, output)
             service = fleet.producer(variant, str(output), number)
             service.start()
             assert service.process.wait() == 0, service.log.read_text()
@@ -57,6 +61,9 @@ def _undisturbed(place: Place, hub: HubServer) -> Digests:
             wait_until(is_published, description=f"{run_id} is published", seconds=_UNDISTURBED_SECONDS)
             check_each_row_is_there_once(variant, output)
             digests[variant.name] = published_digests(str(output), "", hub)
+    for variant, part, extension in zip(place.variants, place.parts, place.extensions, strict=True):
+        assert digests[part.name].items() <= digests[extension.name].items()
+        assert variant.target_file_size != "none" or digests[extension.name] == digests[variant.name]
     clean = next(variant for variant in place.variants if variant.min_score == place.poisoned.min_score)
     return digests | {place.poisoned.name: digests[clean.name]}
 
@@ -72,7 +79,7 @@ def _storms(plan: CampaignPlan, place: Place) -> Iterator[StormPlan]:
         seed=plan.seed,
         seconds=plan.seconds,
         fleet=fleet,
-        variants=place.variants,
+        variants=tuple((place.variants, place.extensions)[number % 2][number % 3] for number in range(6)),
         kinds=plan.kinds,
         min_faults=plan.min_faults,
     )

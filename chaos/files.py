@@ -20,13 +20,17 @@ _FLIP = 0x40
 
 
 class FileVictim:
-    """The files of a run. `touched` are the shards whose files had a fault; each shard has at most one of `faults`."""
+    """The files of a run. `touched` are the shards whose files had a fault; each shard has at most one of `faults`.
+
+    The files of a `base` that the run extends stay whole, because another run would repair them.
+    """
 
     def __init__(
         self,
         name: str,
         shards: Path,
         output: Path,
+        base: Path | None,
         faults: Iterator[Planned],
         *,
         output_faults: int,
@@ -36,6 +40,7 @@ class FileVictim:
         self._name = name
         self._shards = shards
         self._output = output
+        self._base = base
         self._faults = faults
         self._output_faults = output_faults
         self._rng = rng
@@ -73,9 +78,13 @@ class FileVictim:
             aside = self._output.with_name(f"{self._output.name}.deleted")  # another finalizer may be writing to it
             self._output.rename(aside)
             shutil.rmtree(aside)
+            if self._base:  # as if restored from a backup
+                shutil.copytree(self._base, self._output, dirs_exist_ok=True)
         else:
-            files = [*self._output.glob("*.parquet"), *self._output.glob("data/**/*.parquet")]
-            files += self._output.glob("scores/**/*.parquet")
+            files = [*self._output.glob("data/**/*.parquet"), *self._output.glob("scores/**/*.parquet")]
+            if self._base:
+                files = [file for file in files if not (self._base / file.relative_to(self._output)).exists()]
+            files += self._output.glob("*.parquet")
             for file in self._rng.sample(sorted(files), self._rng.randint(1, 3)):
                 self._rng.choice(_DAMAGES)(file, self._rng)
         return Fault(kind=Kind.OUTPUT, at=now, victim=self._name)

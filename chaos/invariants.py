@@ -14,6 +14,7 @@ from chaos.events import Event
 from chaos.faults import Broken, Promise
 from chaos.fleet import ChaosFleet
 from chaos.outcome import Outcome
+from chaos.place import BASE_TITLE
 from chaos.runs import Run
 from hubserver import HubServer
 from shardsift.fleet.ledger.base import Keys
@@ -104,8 +105,8 @@ def _of_ledger(run: Run, fleet: ChaosFleet) -> Iterator[Broken]:
     counts, keys, redis = fleet.ledger.counts(run.run_id), Keys(run.run_id), fleet.ledger.redis
     poison = run.variant.poison
     states = {"done": counts.done, "failed": counts.failed, "queued": counts.queued, "running": counts.running}
-    wanted = {"done": counts.shards - len(poison), "failed": len(poison), "queued": 0, "running": 0}
-    if counts.shards != len(run.variant.shard_names) or states != wanted:
+    wanted = {"done": len(run.variant.own_shards - poison), "failed": len(poison), "queued": 0, "running": 0}
+    if states != wanted:
         yield Broken(Promise.LOST, f"the ledger has {counts.shards} shards, {states}; it should have {wanted}")
     if set(redis.smembers(keys.failed)) != poison:
         yield Broken(Promise.WRONGLY_FAILED, f"{sorted(redis.smembers(keys.failed))} and not {sorted(poison)}")
@@ -126,9 +127,10 @@ def _of_output(run: Run, hub: HubServer, undisturbed: dict[str, str]) -> Iterato
         yield Broken(Promise.OTHER_BYTES, f"not those of an undisturbed run: {wrong}")
     yield from _of_manifest(run, hub)
     if not run.hub_repo:
-        workplaces = list(Path(run.output_uri).glob(".shardsift/*"))
-        if [path.name for path in workplaces] != [run.run_id]:
-            yield Broken(Promise.OTHER_BYTES, f"the output holds several runs: {workplaces}")
+        roots = [Path(run.output_uri), *([run.variant.base] if run.variant.base else [])]
+        workplaces, *earlier = ({path.name for path in root.glob(".shardsift/*")} for root in roots)
+        if workplaces != {run.run_id}.union(*earlier):
+            yield Broken(Promise.OTHER_BYTES, f"the output holds other runs: {workplaces}")
 
 
 def _of_manifest(run: Run, hub: HubServer) -> Iterator[Broken]:
@@ -156,7 +158,7 @@ def _of_publication(run: Run, hub: HubServer, events: Iterable[Event]) -> Iterat
     """Two finalizers may publish the same bytes to a folder at the same time, but none may publish later."""
     if run.hub_repo:
         titles = [commit.title for commit in hub.commits(run.hub_repo)]
-        if len(titles) != 2 or titles[0] != f"Publish run {run.run_id}":
+        if titles != [f"Publish run {run.run_id}", *([BASE_TITLE] if run.variant.base else []), "initial commit"]:
             yield Broken(Promise.COMMITTED_TWICE, f"main has the commits {titles}")
         if set(hub.branches(run.hub_repo)) != {"main"}:
             yield Broken(Promise.LEFT_BEHIND, f"branches {sorted(hub.branches(run.hub_repo))}")

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from chaos.faults import Broken, Fault, Kind, Planned, Promise
-from chaos.place import Variant
+from chaos.place import Variant, put_base
 from chaos.runs import run_command
 from chaos.victims import Service, Victim
 from support.outputs import data_digests
@@ -91,6 +91,7 @@ class LocalRuns:
         self._begun += 1
         variant = self._variants[self._begun % len(self._variants)]
         output = self._folder / "out" / str(self._begun)
+        put_base(variant, output)
         command = [*run_command("run", variant, self._model, str(output)), "--workers", "1"]
         log = self._folder / "logs" / f"run-{self._begun}.log"
         service = Service(command, environment=self._environment, log=log)

@@ -2,18 +2,24 @@
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from hubserver import HubServer
 from shardsift.producer.local.demo_data import write_shards
+from support.outputs import manifest_lines
 
 # shard → what one of its texts does to its worker
 _POISON = {"000_90000": "kill", "000_90001": "segfault", "000_90002": "runtime error"}
 _FILE_SIZE = "100kB"  # of two or three shards
+UNDISTURBED = "undisturbed"  # name of the folder of the fleet without faults
+BASE_TITLE = "Publish run of a part"  # of the commit with the dataset that a run extends
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,10 +31,17 @@ class Variant:
     min_score: float
     target_file_size: str = "none"  # else the files of some shards are merged
     poison: frozenset[str] = frozenset()
+    base: Path | None = None  # a dataset of some of the shards, which runs of this variant extend
 
     @property
     def shard_names(self) -> set[str]:
         return {path.stem for path in self.shards.glob("*.parquet")}
+
+    @property
+    def own_shards(self) -> set[str]:
+        """The shards that a run of this variant scores."""
+        there = {str(line["shard"]) for line in manifest_lines(self.base)} if self.base else set()
+        return self.shard_names - there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +49,8 @@ class Place:
     folder: Path
     model: Path
     variants: tuple[Variant, ...]
+    parts: tuple[Variant, ...]  # the same over some of the shards
+    extensions: tuple[Variant, ...]  # of the datasets of the parts
     poisoned: Variant
 
 
@@ -49,20 +64,45 @@ def prepare(folder: Path, *, shards: int, rows: int, seed: int) -> Place:
     template = sorted(clean.glob("*.parquet"))[0]
     for name, action in _POISON.items():
         _write_poison(template, poisoned / f"{name}.parquet", action)
+    part, undisturbed = folder / "part", folder / UNDISTURBED / "out"
+    part.mkdir()
+    for path in sorted(clean.glob("*.parquet"))[::2]:
+        shutil.copy(path, part)
+    variants = (
+        Variant(name="min-1.5", shards=clean, min_score=1.5, target_file_size=_FILE_SIZE),
+        Variant(name="min-3.0", shards=clean, min_score=3.0),
+        Variant(name="min-4.5", shards=clean, min_score=4.5),
+    )
     return Place(
         folder=folder,
         model=_model(folder / "model"),
-        variants=(
-            Variant(name="min-1.5", shards=clean, min_score=1.5, target_file_size=_FILE_SIZE),
-            Variant(name="min-3.0", shards=clean, min_score=3.0),
-            Variant(name="min-4.5", shards=clean, min_score=4.5),
+        variants=variants,
+        parts=tuple(replace(one, name=f"{one.name}-part", shards=part) for one in variants),
+        extensions=tuple(
+            replace(one, name=f"{one.name}-extended", base=undisturbed / f"{one.name}-part") for one in variants
         ),
         poisoned=Variant(name="poisoned", shards=poisoned, min_score=3.0, poison=frozenset(_POISON)),
     )
 
 
+def put_base(variant: Variant, output: Path) -> None:
+    """Put the dataset that a run of this variant extends into its output, as if it had been published there."""
+    if variant.base:
+        shutil.copytree(variant.base, output)
+
+
+def put_base_on_hub(variant: Variant, hub: HubServer, hub_repo: str) -> None:
+    if variant.base:
+        with TemporaryDirectory() as folder:
+            shutil.copytree(variant.base, folder, ignore=shutil.ignore_patterns(".shardsift"), dirs_exist_ok=True)
+            hub.add_folder(hub_repo, Path(folder), message=BASE_TITLE)
+
+
 def check_each_row_is_there_once(variant: Variant, output: Path) -> None:
-    """Raise AssertionError unless the output has a score for each row, and each row that the filter keeps."""
+    """Raise AssertionError unless the output has a score for each row, and each row that the filter keeps.
+
+    In each file, rows are in the order of the input.
+    """
     rows_in, kept_ids = 0, []
     all_scores = pq.read_table(output / "scores")
     for shard in sorted(variant.shard_names):
@@ -73,7 +113,10 @@ def check_each_row_is_there_once(variant: Variant, output: Path) -> None:
         kept_ids += kept["id"].to_pylist()
         rows_in += len(rows)
     files = sorted((output / "data").glob("*.parquet"))
-    assert [row for file in files for row in pq.read_table(file)["id"].to_pylist()] == kept_ids
+    places = {row_id: place for place, row_id in enumerate(kept_ids)}
+    found_rows = [[places[row_id] for row_id in pq.read_table(file)["id"].to_pylist()] for file in files]
+    assert all(rows == sorted(rows) for rows in found_rows)
+    assert sorted(chain.from_iterable(found_rows)) == list(range(len(kept_ids)))
     for found in (files, [*(output / "scores").glob("*.parquet")]):
         assert (len(found) < len(variant.shard_names)) == (variant.target_file_size != "none")
     assert len(all_scores) == rows_in

@@ -41,9 +41,14 @@ class Run:
     enqueues: int = 1
 
     def __post_init__(self) -> None:
-        self.open_shards = set(self.variant.shard_names)
+        self.open_shards = self.variant.own_shards
         self.service.start()
         self._began_at = time.time()
+
+    @property
+    def may_be_enqueued_again(self) -> bool:
+        """The id of an extension does not depend on its files, so the command would take an input that is replaced."""
+        return not (self.variant.base and self.files) or self.files.is_input_whole
 
     @property
     def is_enqueued(self) -> bool:
@@ -115,4 +120,5 @@ def run_command(command: str, variant: Variant, model: Path, output_uri: str, *,
         "--target-file-size": variant.target_file_size,
     }
     arguments = [str(part) for option in options.items() for part in option]
-    return [str(BIN / "producer"), command, *arguments, "--score-again", *(["--verify"] if verify else [])]
+    flags = ["--score-again", *(["--verify"] if verify else []), *(["--extend"] if variant.base else [])]
+    return [str(BIN / "producer"), command, *arguments, *flags]

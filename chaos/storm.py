@@ -17,7 +17,7 @@ from chaos.files import FileVictim
 from chaos.fleet import ChaosFleet
 from chaos.invariants import Digests, problems_of_processes, problems_of_run, problems_of_what_is_left
 from chaos.outcome import Outcome, StormPlan
-from chaos.place import Place, Variant
+from chaos.place import Place, Variant, put_base, put_base_on_hub
 from chaos.runs import Run
 from hubserver import HubServer
 
@@ -172,13 +172,17 @@ class _Storm:
         number = len(self.outcome.runs) + 1
         variant = self._plan.variants[number % len(self._plan.variants)]
         repo = f"org/{self._plan.name}-{number}" if self._plan.on_hub and number % _CYCLE == 0 else ""
+        output = self._fleet.folder / "out" / str(number)
         if repo:
             self._hub.create_repo(repo)
-        output_uri = f"hf://datasets/{repo}" if repo else str(self._fleet.folder / "out" / str(number))
+            put_base_on_hub(variant, self._hub, repo)
+        else:
+            put_base(variant, output)
+        output_uri = f"hf://datasets/{repo}" if repo else str(output)
         files = None
         if number % _CYCLE == 1 and not OF_FILES.isdisjoint(self._plan.kinds):
             variant = replace(variant, shards=self._own_input(variant, number))
-            files = self._file_victim(variant, number, Path(output_uri))
+            files = self._file_victim(variant, number, output)
         service = self._fleet.producer(variant, output_uri, number, verify=files is not None)
         run = Run(
             number=number,
@@ -202,6 +206,7 @@ class _Storm:
             f"run {number}",
             variant.shards,
             output,
+            variant.base,
             self._schedule.of_files(number),
             output_faults=self._schedule.output_faults,
             rng=random.Random(f"{self._plan.seed} damage of {number}"),
@@ -222,7 +227,8 @@ class _Storm:
         if not run.is_enqueued:
             return False
         if run.needs_repair or not self._fleet.ledger.state(run.run_id).complete:  # a power loss removed it
-            run.enqueue_again()
+            if run.may_be_enqueued_again:
+                run.enqueue_again()
             return False
         if run.variant.poison:
             self._fleet.publish_without_failed(run)

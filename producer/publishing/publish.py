@@ -296,7 +296,12 @@ def _documents(output: Output, manifest: Manifest, findings: Sequence[Finding]) 
     problems = {finding.path: finding.problem for finding in findings}
     if not {finding.path for finding in _repairable(findings)} & {MANIFEST_PATH, CARD_PATH}:
         return {}
-    manifest = joined(output.manifest(), manifest)
+    there = output.manifest()
+    if there is None and manifest.spec.extends:
+        raise UsageError(
+            f"The dataset at {output.uri} that this run adds to is gone. Restore it, then run the same command again."
+        )
+    manifest = joined(there, manifest)
     picture = score_picture(manifest.spec, manifest.receipts)
     card = _card(manifest, has_picture=picture is not None)
     content = replace(manifest, card_sha256=sha256(card).hexdigest()).to_parquet()

@@ -35,8 +35,8 @@ def note_events(log: Path) -> Note:
     _after(_LEDGER, "release", lambda _result, _self, claim, *_: _note_end(note, "release", claim))
     _after(_LEDGER, "take_due", lambda _result, _self, run_id, **_: note("due", run=run_id))
     for output in _OUTPUTS:
-        _before(output, "publish", lambda self, *_, **__: note("publishing", run=self._run_id))
-        _after(output, "publish", lambda _result, self, *_, **__: note("publish", run=self._run_id))
+        _before(output, "publish", lambda self, *_, **__: note("publishing", run=self.run_id))
+        _after(output, "publish", lambda _result, self, *_, **__: note("publish", run=self.run_id))
     return note
 
 

@@ -13,11 +13,11 @@ from shardsift.fleet.storage.inspection import Finding
 from shardsift.fleet.storage.open_output import open_output
 from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.plan import plan_run
-from shardsift.producer.publishing.publish import inspect_and_repair
+from shardsift.producer.publishing.publish import finalize_run, inspect_and_repair
 from shardsift.producer.verify.verify import verify
 from support.outputs import data_digests, published_rows
 from support.published_dataset import Dataset
-from support.small_run import Runs
+from support.small_run import Runs, score
 
 SHARDS, ROWS = 5, 30
 
@@ -187,6 +187,65 @@ def test_a_lost_manifest_is_written_again_with_the_lines_of_all_runs_whichever_r
         assert Dataset(source, out).faults(with_source=True) == []
 
 
+@pytest.mark.parametrize("has_hidden_files", [True, False])  # of the base, which `cp -r out/* elsewhere` leaves out
+@pytest.mark.parametrize("is_lost_before", [True, False])
+def test_a_manifest_that_is_lost_before_or_after_an_extension_is_published_is_restored_whole(
+    is_lost_before: bool, has_hidden_files: bool, runs: Runs, source: Path, grow: Callable[[int], None]
+) -> None:
+    out = runs.publish(source, where="score > 0.1")
+    if not has_hidden_files:
+        shutil.rmtree(out / ".shardsift")
+    grow(3)
+    begun = begin(runs, source)
+    if is_lost_before:
+        (out / "manifest.parquet").unlink()
+
+    finalize_run(runs.ledger, begun, without_failed=False)
+    if not is_lost_before:
+        (out / "manifest.parquet").unlink()
+        inspect_and_repair(runs.ledger, begun, hashes=True)
+
+    assert Dataset(source, out).faults(with_source=True) == []
+    assert len(run_ids(out)) == 2
+    assert plan_run(runs.options(source, extends=True, where="score > 0.1")).spec.run_id == begun
+
+
+def test_an_extension_of_a_dataset_that_is_gone_is_not_published_alone(
+    runs: Runs, source: Path, grow: Callable[[int], None]
+) -> None:
+    out = runs.publish(source, where="score > 0.1")
+    grow(3)
+    shutil.copytree(out, out.with_name("backup"))
+    plan = plan_run(runs.options(source, extends=True, where="score > 0.1"))
+    runs.ledger.create_run(plan.spec, plan.shards, now=1.0)
+    shutil.rmtree(out)
+    score(runs.ledger, runs.scorer, plan.spec, plan.shards, scratch=out.with_name("scratch"))
+
+    with pytest.raises(UsageError, match="that this run adds to is gone. Restore it"):
+        finalize_run(runs.ledger, plan.spec.run_id, without_failed=False)
+
+    shutil.copytree(out.with_name("backup"), out, dirs_exist_ok=True)
+    finalize_run(runs.ledger, plan.spec.run_id, without_failed=False)
+    assert Dataset(source, out).faults(with_source=True) == []
+
+
+def test_a_damaged_file_of_the_base_is_scored_again_by_the_same_command_as_a_further_run(
+    runs: Runs, source: Path, grow: Callable[[int], None]
+) -> None:
+    out = runs.publish(source, where="score > 0.1")
+    grow(3)
+    extend(runs, source)
+    whole, before = data_digests(out), run_ids(out)
+    (out / "data" / min(path.name for path in source.iterdir())).write_bytes(b"")
+
+    extend(runs, source)
+
+    assert data_digests(out) == whole
+    assert (run_ids(out)[:2], len(run_ids(out))) == (before, 3)
+    assert plan_run(runs.options(source, extends=True, where="score > 0.1")).spec.run_id == run_ids(out)[-1]
+    assert Dataset(source, out).faults(with_source=True) == []
+
+
 def test_a_refilter_reads_the_scores_of_all_runs_though_further_files_have_come(
     runs: Runs, source: Path, grow: Callable[[int], None]
 ) -> None:
@@ -232,6 +291,15 @@ def test_lines_of_further_files_have_the_types_of_the_dataset(runs: Runs, tmp_pa
     rows = published_rows(out)
     assert rows["n"].to_pylist() == [1, None]
     assert "more" not in rows.column_names
+
+
+def begin(runs: Runs, source: Path) -> str:
+    """Score an extension that no finalizer has seen yet. Returns its id."""
+    plan = plan_run(runs.options(source, extends=True, where="score > 0.1"))
+    open_output(plan.spec.output_uri, plan.spec.run_id).reserve(plan.spec)
+    runs.ledger.create_run(plan.spec, plan.shards, now=1.0)
+    score(runs.ledger, runs.scorer, plan.spec, plan.shards, scratch=source.with_name("scratch"))
+    return plan.spec.run_id
 
 
 def inspect(runs: Runs, run_id: str) -> list[Finding]:

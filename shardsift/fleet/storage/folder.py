@@ -1,7 +1,7 @@
 """An output in a folder, a bucket or anything that fsspec can write.
 
 <output>/.shardsift/<run_id>/spec.json                    the run that this output belongs to
-<output>/.shardsift/<run_id>/manifest.parquet             as the run published it, if the output has several runs
+<output>/.shardsift/<run_id>/manifest.parquet             of an output of several runs: as this one found or published it
 <output>/.shardsift/accepted.json                         changed input files that `producer retry` accepted
 <output>/.shardsift/<run_id>/receipts/<shard>/<attempt>.json
 <output>/.shardsift/<run_id>/staged/data/…/<attempt>      until published
@@ -65,6 +65,8 @@ class FolderOutput(Output):
                 self._files.create_bucket(public=public)
                 self.check_free(spec)
                 if not self._is_reserved:
+                    if spec.extends and (there := self.manifest()):
+                        self._write(_copy_path(self.run_id), there.to_parquet())
                     self._write(self._spec_path, disclosed_spec(spec).to_json())
                     self._withdraw_beside_others(spec)
         except ShardError as error:
@@ -179,7 +181,7 @@ class FolderOutput(Output):
                 self._move_into_place(shard, file)
             self._files.sync_folders(file.path for file in files_of(receipts))
             for path in sorted(documents, key=lambda path: path == MANIFEST_PATH):
-                if path == MANIFEST_PATH and len(_runs_in(self._files)) > 1:
+                if path == MANIFEST_PATH and ((after and after.runs) or len(_runs_in(self._files)) > 1):
                     self._write(_copy_path(self.run_id), documents[path])
                 self._write(path, documents[path])
             self._remove_staged(receipts)

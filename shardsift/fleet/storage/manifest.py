@@ -231,14 +231,17 @@ def _subsets(runs: Iterable[ListedRun]) -> tuple[str, ...]:
 
 
 def last_manifest(copies: Mapping[str, Manifest | None]) -> Manifest | None:
-    """Restore a lost manifest from the copies that runs kept when they published it, by run. None without copies."""
+    """Restore a lost manifest from the copies of runs, by run. None without copies.
+
+    A run keeps the manifest that it adds to and, later, the one that it publishes.
+    """
     found = {run_id: copy for run_id, copy in copies.items() if copy}
     if not found:
         return None
     last = max(found.values(), key=lambda copy: len(copy.run_ids))
     for run_id, copy in found.items():  # each run knows its own lines best
-        (own,) = (run.listed() for run in copy.runs or (copy,) if run.run_id == run_id)
-        last = joined(last, replace(last, **vars(own), receipts=copy.receipts_of(run_id), runs=()))
+        for own in (run.listed() for run in copy.runs or (copy,) if run.run_id == run_id):
+            last = joined(last, replace(last, **vars(own), receipts=copy.receipts_of(run_id), runs=()))
     return last
 
 

@@ -136,7 +136,10 @@ class TestWaves:
             ),
         ],
     )
-    def test_another_finalizer_goes_on_from_any_step(self, half: HubRun, step: str, method: str | None) -> None:
+    def test_another_finalizer_goes_on_from_any_step(
+        self, half_and_rest: tuple[HubRun, tuple[Shard, ...]], step: str, method: str | None
+    ) -> None:
+        half, rest = half_and_rest
         half.hub.fault(step, method=method, status=None, delay_seconds=0.5)
         victim = Client(half.hub, half.folder / "victim-home", "victim")
 
@@ -148,7 +151,7 @@ class TestWaves:
             looking.exception()
 
         look_as_the_victim()
-        half.score(C, D)
+        half.score(*rest)
         if half.hub.faults_left:
             look_as_the_victim()
         wait_until(
