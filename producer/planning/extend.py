@@ -182,15 +182,16 @@ def _changed(shards: Iterable[Shard], there: Mapping[str, Receipt], options: Run
         for shard in shards
         if shard.name in there and are_of_other_bytes(shard.identity, there[shard.name].source_identity)
     ]
+    named = f"{counted(len(changed), 'published file')} changed: {first_of(changed, _NAMED_SHARDS)}."
     if changed and options.unique:
         raise UsageError(
-            f"{counted(len(changed), 'published file')} changed: {first_of(changed, _NAMED_SHARDS)}. With --unique this cannot be "
-            "mended, because other shards have lost rows to their texts. Restore them, or give the new content another name."
+            f"{named} Other shards have lost rows to their texts (--unique). Restore what was scored, or give the new content "
+            "another name."
         )
     if changed and options.changed != "score":
         raise UsageError(
-            f"{counted(len(changed), 'published file')} changed: {first_of(changed, _NAMED_SHARDS)}. To score the new content in "
-            "place of the old, add --changed score. To keep both, give the new content another name."
+            f"{named} To score the new content in place of the old, add --changed score. To keep both, give the new content "
+            "another name."
         )
     return changed
 
