@@ -193,7 +193,8 @@ def send_back(ledger: Ledger, run_id: str, damage: OutputDamaged, receipts: Sequ
     """Queue the shards again whose stored files are lost or damaged, and end the publication in progress."""
     queued = ledger.requeue(run_id, damage.damaged, of=receipts)
     ledger.end_publishing(run_id)
-    for line in lines_of([f"shard {shard} is scored again: {reason}" for shard, reason in damage.damaged.items()]):
+    again = [f"shard {shard} is scored again: {reason}" for shard, reason in damage.damaged.items()]
+    for line in lines_of(again) if queued else ():  # otherwise another finalizer has moved their rows meanwhile
         logger.warning("Run %s: %s", run_id, line, extra={"run_id": run_id})
     return NotReady(reason=f"{counted(queued, 'shard')} queued again: {next(iter(damage.damaged.values()))}")
 
