@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shardsift.fleet.presence.announcements import list_workers
 from shardsift.fleet.process.children import kill
 from shardsift.producer.local.demo_data import write_shards
 from support.disturbed_runs import frozen_by_order
@@ -121,4 +122,8 @@ def test_the_first_screen_says_what_is_wrong_and_what_to_type(trouble: Trouble) 
 
 
 def run_is_silent(trouble: Trouble) -> bool:
-    return any(shard.is_silent for shard in trouble.fleet.ledger.running_shards(trouble.run_id))
+    """Return whether a worker is silent, and its announcement has expired."""
+    ledger = trouble.fleet.ledger
+    return (
+        any(shard.is_silent for shard in ledger.running_shards(trouble.run_id)) and len(list_workers(ledger.redis)) == 1
+    )
