@@ -79,7 +79,7 @@ def find_extension(options: RunOptions, output_uri: str) -> Extension:
     files = with_folder_columns(listed_input(options), published.spec.folder_columns)
     shards = as_scored(files.shards, published.receipts, published.left_out)
     there = {receipt.shard: receipt for receipt in published.receipts}
-    changed = _changed(shards.values(), there, options)
+    changed = _changed(shards.values(), there, options, published.spec)
     again = _sharing_files({*changed, *_damaged(published)}, published.receipts)
     added = [name for name in shards if name not in there and name not in published.left_out]
     _refuse_copies((shards[name] for name in added), there.values())
@@ -161,11 +161,6 @@ def _published(uri: str) -> Published:
             f"The rows at {uri} were ranked by --keep-top or --buckets, which new rows would change. Extend the dataset whose "
             "scores they are from, and refilter that one again."
         )
-    if spec.unique and manifest.left_out:
-        raise UsageError(
-            f"The dataset at {uri} keeps each text once, and was published without {counted(len(manifest.left_out), 'shard')}, "
-            "whose texts are not known yet. Before --extend: producer retry RUN"
-        )
     return Published(uri=uri, **vars(manifest))
 
 
@@ -175,7 +170,7 @@ def _damaged(published: Published) -> set[str]:
     return {finding.shard for finding in findings if finding.shard and finding.is_mendable}
 
 
-def _changed(shards: Iterable[Shard], there: Mapping[str, Receipt], options: RunOptions) -> list[str]:
+def _changed(shards: Iterable[Shard], there: Mapping[str, Receipt], options: RunOptions, spec: RunSpec) -> list[str]:
     """Return published shards whose files have changed. Raises UsageError if there are any, unless they are to be scored."""
     changed = [
         shard.name
@@ -183,15 +178,15 @@ def _changed(shards: Iterable[Shard], there: Mapping[str, Receipt], options: Run
         if shard.name in there and are_of_other_bytes(shard.identity, there[shard.name].source_identity)
     ]
     named = f"{counted(len(changed), 'published file')} changed: {first_of(changed, _NAMED_SHARDS)}."
-    if changed and options.unique:
-        raise UsageError(
-            f"{named} Other shards have lost rows to their texts (--unique). Restore what was scored, or give the new content "
-            "another name."
-        )
     if changed and options.changed != "score":
         raise UsageError(
             f"{named} To score the new content in place of the old, add --changed score. To keep both, give the new content "
             "another name."
+        )
+    if changed and spec.unique:
+        raise UsageError(
+            f"{named} Rows may have been left out as duplicates of their old rows, so they cannot be replaced. Publish the whole "
+            "input to another --output."
         )
     return changed
 

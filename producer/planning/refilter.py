@@ -147,12 +147,12 @@ def _input_uris(published: Published) -> tuple[str, ...]:
 
 
 def _with_filter(options: RefilterOptions, published: RunSpec) -> RefilterOptions:
-    """Add the published run's filter if nothing but other drop lists is asked for.
+    """Add the published run's filter if nothing but other drop lists, or each text once, is asked for.
 
     Not for a run with buckets, whose filter may be about them.
     """
     says = options.min_score is not None or options.where is not None or options.keep_all or options.keep_top
-    if says or not options.drop_lists or published.buckets:
+    if says or not (options.drop_lists or options.unique) or published.buckets:
         return options
     return replace(options, where=published.where, keep_all=published.where is None)
 

@@ -137,14 +137,14 @@ ORDER BY scores."{spec.scorings[0].score_column}" DESC NULLS LAST LIMIT 10;
 def _duplicates_query(root: str, shard: str, row: str) -> str:
     digest = TEXT_DIGEST.name
     return f"""
--- The rows after a kept row with the same text: the duplicates, and rows that the filter drops by other columns
+-- The rows with the text of a kept row: the duplicates, and rows that the filter drops by other columns
 WITH kept AS (
   SELECT scores.* FROM '{root}scores/**/*.parquet' AS scores
   SEMI JOIN '{root}data/**/*.parquet' AS data ON scores."shard" = data.{shard} AND scores."row" = data.{row}
 )
 SELECT again."shard", again."row", kept."shard" AS kept_shard, kept."row" AS kept_row
 FROM '{root}scores/**/*.parquet' AS again JOIN kept USING ({digest})
-WHERE (again."shard", again."row") > (kept."shard", kept."row") LIMIT 10;
+WHERE (again."shard", again."row") <> (kept."shard", kept."row") LIMIT 10;
 """
 
 

@@ -77,7 +77,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
         evidence=ledger.evidence(run_id),
     )
     try:
-        if version is not None and remove_duplicates(ledger, spec, output, receipts):
+        if version is not None and spec.unique and _duplicates_removed(ledger, spec, output, receipts):
             return finalize_run(ledger, run_id, without_failed=without_failed, hashes=hashes)
         merged = (merge_shards(ledger, spec, output, kind, receipts, is_over=True) for kind in (DATA, SCORES))
         if version is not None and any(merged):  # one kind at a time, because merging replaces receipts
@@ -337,6 +337,18 @@ def _card(manifest: Manifest, *, has_picture: bool) -> bytes:
 def _repairable(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings that publishing repairs. Includes another run's manifest, which this run may replace."""
     return [finding for finding in findings if finding.is_mendable or finding.path == MANIFEST_PATH]
+
+
+def _duplicates_removed(ledger: Ledger, spec: RunSpec, output: Output, receipts: Receipts) -> bool:
+    """Call `remove_duplicates` with the shards of the dataset's other runs. Returns whether a receipt has changed."""
+    there = output.manifest()
+    if there is None or not (spec.run_id in there.run_ids or there.grows_by(spec)):
+        return remove_duplicates(ledger, spec, output, receipts)
+    own = Receipts(there.current(spec.run_id, receipts))
+    shards = {receipt.shard for receipt in own}
+    others = Receipts(one for one in there.receipts if one.run_id != spec.run_id and one.shard not in shards)
+    is_extended = spec.run_id in there.run_ids[:-1]
+    return remove_duplicates(ledger, spec, output, own, others, is_extended=is_extended)
 
 
 def _tidy(output: Output, receipts: Sequence[Receipt]) -> None:

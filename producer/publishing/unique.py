@@ -46,23 +46,31 @@ Integers = npt.NDArray[np.int64]
 logger = logging.getLogger(__name__)
 
 
-def remove_duplicates(ledger: Ledger, spec: RunSpec, output: Output, receipts: Receipts) -> bool:
+def remove_duplicates(
+    ledger: Ledger,
+    spec: RunSpec,
+    output: Output,
+    receipts: Receipts,
+    earlier: Sequence[Receipt] = (),
+    *,
+    is_extended: bool = False,
+) -> bool:
     """Leave out the kept rows that have the text of an earlier row. Returns whether a receipt has changed. May run twice.
 
-    Does nothing unless the run keeps each text once. `receipts` are those of all done shards of the run, in order. The
-    rows of a dataset that the run extends come before them, and are never left out. Raises OutputDamaged for shards whose
-    files are damaged, or whose left-out texts are not there any more.
+    `receipts` are those of all done shards of the run, in order. The rows of `earlier`, which other runs have published in
+    this output, come before them and are never left out. Raises OutputDamaged for shards whose files are damaged, or
+    whose left-out texts are not there any more. The latter is not known of a run that `is_extended`: its receipts do not
+    say which texts later runs had.
     """
-    if not spec.unique or _are_settled(receipts):
+    if _are_settled(receipts):
         return False
-    there = output.manifest()
-    earlier = there.before(spec.run_id, receipts) if there and spec.extends else ()
     output.save(readable(receipts))  # so that they can be read: the Hub serves only committed files
     ends = [*accumulate(receipt.rows_in for receipt in chain(earlier, receipts))]
     with scratch_folder(None) as folder, translated("Looking for equal texts"):
         duplicates = np.memmap(folder / "duplicates", np.bool_, "w+", shape=(ends[-1] + 1,))  # by place
         texts = _find(output, spec, chain(earlier, receipts), folder, duplicates)
-        _refuse_lost(receipts, texts)
+        if not is_extended:
+            _refuse_lost(receipts, texts)
 
         def settle(number: int) -> bool:
             receipt, end = receipts[number], ends[len(earlier) + number]

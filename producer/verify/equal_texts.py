@@ -32,6 +32,8 @@ class EqualTexts:
         self._texts = texts
         self._starts = [0, *accumulate(receipt.rows_in for receipt in published.receipts)]
         self._numbers = {receipt.shard: number for number, receipt in enumerate(published.receipts)}
+        # In a dataset of several runs, the kept row of a text is that of the earliest run, not that of the first shard.
+        self._after_all = self._starts[-1] if published.runs else 0
         self._left_out: dict[int, int] = {}  # rows by the number of the shard, of shards compared with the input
 
     def chosen(self, receipt: Receipt, data: RowGroups, digests: pa.ChunkedArray) -> Callable[[Integers], Integers]:
@@ -48,7 +50,7 @@ class EqualTexts:
             is_here = np.isin(passed, here)
             left_out = passed[~is_here]
             of_these = digests.take(pa.array(left_out)).combine_chunks()
-            self._texts.add(of_these, self._starts[number] + left_out, _LEFT_OUT)
+            self._texts.add(of_these, self._after_all + self._starts[number] + left_out, _LEFT_OUT)
             self._left_out[number] += len(left_out)
             return passed[is_here]
 
@@ -66,7 +68,8 @@ class EqualTexts:
                 (twice, ~first & (rows["mark"] == _KEPT)),
                 (lost, first & (rows["mark"] == _LEFT_OUT)),
             ):
-                found.update((np.searchsorted(self._starts, rows["place"][wrong], side="right") - 1).tolist())
+                places = rows["place"][wrong] % max(1, self._starts[-1])
+                found.update((np.searchsorted(self._starts, places, side="right") - 1).tolist())
         for number, receipt in enumerate(receipts):
             said = receipt.duplicates or 0
             left_out = self._left_out.get(number, said)

@@ -18,13 +18,10 @@ from stand_in import StandInScorer
 from hubserver import HubServer
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger, Publication
-from shardsift.fleet.run.receipt import Receipt, Receipts
-from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.fleet.storage.open_output import open_output
 from shardsift.producer.planning.plan import Plan, plan_run
 from shardsift.producer.planning.retry import retry_run
 from shardsift.producer.publishing.publish import NotReady, finalize_run
-from shardsift.producer.publishing.unique import remove_duplicates
 from shardsift.producer.verify.verify import verify
 from support.ledger_states import claimed
 from support.outputs import Published, data_digests, manifest_lines, published_rows
@@ -183,7 +180,7 @@ class TestWhatIsKept:
 
         card = (out / "README.md").read_text()
 
-        (query,) = re.findall(r"-- The rows after a kept row.*?\n(WITH .*?) LIMIT 10;", card, re.DOTALL)
+        (query,) = re.findall(r"-- The rows with the text.*?\n(WITH .*?) LIMIT 10;", card, re.DOTALL)
         assert sorted(duckdb.sql(query).fetchall()) == [one for one in again if one[:2] != one[2:]] != []
         assert f"| Duplicates | {len(rows) - len(first)} of the dropped rows" in card
         assert "  --unique" in card
@@ -347,44 +344,71 @@ def test_a_flipped_bit_in_a_column_that_decides_is_found_before_any_row_is_left_
     assert data_digests(Path(plan.spec.output_uri)) == data_digests(command.runs.folder / "whole")
 
 
-def test_a_text_that_an_earlier_run_has_published_is_left_out_and_the_earlier_files_stay(command: Command) -> None:
-    base = command.plan("base", unique=True)
-    command.publish(base)
-    extension = command.plan(unique=True)
-    open_output(extension.spec.output_uri, extension.spec.run_id).reserve(extension.spec)
-    command.ledger.create_run(extension.spec, extension.shards[1:], now=1.0)
-    write_source(
-        command.source,
-        lambda shard: [f"New {row // 2}" if row < 9 else text for row, text in enumerate(texts_of(shard))],
-    )
-    changed = command.plan(unique=True)
-    command.ledger.update_shards(extension.spec.run_id, changed.shards[1:])
-    command.work(replace(extension, shards=changed.shards[1:]))
-    out, folder = Path(extension.spec.output_uri), command.runs.folder / "base"
-    for kind in ("data", "scores"):
-        shutil.copytree(folder / kind, out / "earlier" / kind)
-    earlier = [_moved(receipt) for receipt in published_run(str(folder)).receipts]
-    before = {path: path.read_bytes() for path in (out / "earlier").rglob("*.parquet")}
-    output = open_output(str(out), extension.spec.run_id)
-    receipts = Receipts(command.ledger.receipts(extension.spec.run_id))
+class TestAnExtension:
+    """A base of two shards, and a run that adds two, one of which comes before the others by its name."""
 
-    assert remove_duplicates(command.ledger, extension.spec, output, receipts, earlier)
-    settled = Receipts(command.ledger.receipts(extension.spec.run_id))
-    assert not remove_duplicates(command.ledger, extension.spec, output, settled, earlier)
+    @pytest.fixture(params=["none", "10kB"])
+    def extended(self, request: pytest.FixtureRequest, command: Command) -> tuple[Command, Plan, Plan]:
+        (later := command.runs.folder / "later").mkdir()
+        for number, name in enumerate((NAMES[0], NAMES[3])):
+            file = command.source / f"{name}.parquet"
+            rows = pq.read_table(file)
+            new = [f"New {row // 2} of {number // 2}" if row < 9 else text for row, text in enumerate(texts_of(number))]
+            pq.write_table(rows.set_column(0, "text", [new]), later / file.name)
+            file.unlink()
+        base = command.plan(unique=True, target_file_size=request.param)
+        command.publish(base)
+        for file in later.iterdir():
+            shutil.copy(file, command.source)
+        extension = command.plan(unique=True, target_file_size=request.param, extends=True)
+        return command, base, extension
 
-    rows = [row for receipt in settled for row in pq.read_table(out / receipt.data.staged_path)["text"].to_pylist()]
-    published = {row["text"] for row in kept(folder)}
-    assert rows != [] == [text for text in rows if text in published]
-    assert len({*rows}) == len(rows)
-    assert {path: path.read_bytes() for path in before} == before
+    def test_an_extension_leaves_out_texts_of_the_base_and_does_not_change_its_files(
+        self, extended: tuple[Command, Plan, Plan]
+    ) -> None:
+        command, base, extension = extended
+        out = Path(base.spec.output_uri)
+        before = data_digests(out)
 
+        assert command.publish(extension) == [NAMES[0], NAMES[3]]
 
-def _moved(receipt: Receipt) -> Receipt:
-    data, scores = (
-        replace(file, path=f"earlier/{file.path}", staged_path=f"earlier/{file.path}")
-        for file in (receipt.data, receipt.scores)
-    )
-    return replace(receipt, data=data, scores=scores)
+        command.publish(plain := command.plan("plain"))
+        rows = kept(Path(plain.spec.output_uri))
+        in_order = sorted(rows, key=lambda row: row["shard"] not in NAMES[1:3])  # stable: the base's rows first
+        expected = sorted(first_of_each(in_order), key=lambda row: (row["shard"], row["row"]))
+        assert sorted(kept(out), key=lambda row: (row["shard"], row["row"])) == expected
+        assert before.items() <= data_digests(out).items()
+        duplicates = sum(int(str(line["duplicates"])) for line in manifest_lines(out))
+        assert duplicates == len(rows) - len(expected)
+        assert verify(str(out), source=(str(command.source),)).faults == ()
+
+    @pytest.mark.parametrize("is_lost", [False, LOST])
+    def test_a_damaged_file_of_the_base_or_of_the_extension_costs_its_shards_alone(
+        self, extended: tuple[Command, Plan, Plan], is_lost: bool
+    ) -> None:
+        command, base, extension = extended
+        out = Path(base.spec.output_uri)
+        command.publish(extension)
+        before, shards = data_digests(out), {base.spec.run_id: NAMES[1:3], extension.spec.run_id: [NAMES[0], NAMES[3]]}
+
+        for plan in (base, extension):
+            (first, *_) = shards[plan.spec.run_id]
+            Published(str(out)).truncate(f"data/{first}.parquet")
+            if is_lost:
+                command.ledger.redis.flushall()
+            assert first in (scored := command.publish(plan))
+            assert len(scored) == sum(line["data"]["path"] == f"data/{first}.parquet" for line in manifest_lines(out))
+
+        assert data_digests(out) == before
+        assert verify(str(out), source=(str(command.source),)).faults == ()
+
+    def test_a_changed_file_of_the_base_is_refused(self, extended: tuple[Command, Plan, Plan]) -> None:
+        command, *_ = extended
+        file = command.source / f"{NAMES[1]}.parquet"
+        pq.write_table(pq.read_table(file).slice(1), file)
+
+        with pytest.raises(UsageError, match="left out as duplicates of their old rows"):
+            command.plan(unique=True, extends=True, changed="score")
 
 
 @SIZES

@@ -99,12 +99,6 @@ class Manifest(ListedRun):
     def receipts_of(self, *run_ids: str) -> Receipts:
         return Receipts(receipt for receipt in self.receipts if receipt.run_id in run_ids)
 
-    def before(self, run_id: str, receipts: Iterable[Receipt]) -> Receipts:
-        """Return the lines of the runs before a run, without the shards that it has scored again."""
-        runs = self.run_ids[: self.run_ids.index(run_id)] if run_id in self.run_ids else self.run_ids
-        again = {receipt.shard for receipt in receipts}
-        return Receipts(one for one in self.receipts if one.run_id in runs and one.shard not in again)
-
     def current(self, run_id: str, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
         """Return those of a run's receipts whose shards no later run has scored again."""
         if run_id not in self.run_ids[:-1]:
