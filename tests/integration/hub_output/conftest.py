@@ -68,7 +68,6 @@ def half_and_rest(request: pytest.FixtureRequest, run: HubRun, enqueued: None) -
         spec = replace(run.spec, extends=run.run_id, input_revision="")
         run = replace(run, spec=spec, extended=(f"Publish run {run.run_id}",))
         first, rest = ((a_shard(f"new/{name}1"), a_shard(f"new/{name}2")) for name in "ab")
-        run.reserve()
         run.ledger.create_run(spec, (*first, *rest), now=1.0)
         run.hub.forget_requests()
     run.score(*first)
