@@ -481,36 +481,3 @@ class TestVerify:
         assert dataset.faults(with_source=True) == [
             f"{path}: has digests of other texts than the input's, between its rows 0 and 16"
         ]
-
-
-@pytest.mark.parametrize("size", ["none", "10kB"])
-def test_an_extension_leaves_out_the_texts_that_the_dataset_has_and_never_those_of_the_dataset(
-    size: str, command: Command, source: Path
-) -> None:
-    later = source.parent / "later"
-    later.mkdir()
-    for name in ("000", "002"):
-        shutil.move(source / f"{name}.parquet", later)
-    command.publish(command.plan(unique=True, target_file_size=size))
-    out = command.runs.folder / "out"
-    first, before = data_digests(out), kept(out)
-    for name in ("002", "000"):
-        shutil.move(later / f"{name}.parquet", source)
-        command.publish(command.plan(unique=True, target_file_size=size, extends=True))
-    command.publish(command.plan("all"))
-    everything = kept(command.runs.folder / "all")
-
-    order = ("001", "003", "002", "000")
-    expected = first_of_each(sorted(everything, key=lambda row: order.index(row["shard"])))
-    assert sorted(kept(out), key=lambda row: order.index(row["shard"])) == expected
-    assert {path: data_digests(out)[path] for path in first} == first
-    assert [row for row in kept(out) if row["shard"] in order[:2]] == before
-    assert verify(str(out), source=(str(source),)).faults == ()
-
-
-def test_changed_files_are_refused_where_other_shards_have_lost_rows_to_them(command: Command, source: Path) -> None:
-    command.publish(command.plan(unique=True))
-    shutil.copy(source / "001.parquet", source / "000.parquet")
-
-    with pytest.raises(UsageError, match="lost rows to their texts"):
-        command.plan(unique=True, extends=True, changed="score")
