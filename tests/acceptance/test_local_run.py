@@ -77,6 +77,7 @@ def test_a_run_beside_another_fleet_of_celery_is_the_same(
     assert data_digests(tmp_path / "out") == undisturbed
 
 
+@pytest.mark.slow
 def test_a_run_by_a_drop_list_and_a_refilter_by_another_keep_none_of_their_rows_and_verify_knows_it(
     job: list[str], shards: Path, quick_machine: dict[str, str], tmp_path: Path
 ) -> None:

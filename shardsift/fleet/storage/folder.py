@@ -220,12 +220,15 @@ class FolderOutput(Output):
         return self._files.exists(self._spec_path)
 
     def _refuse_other_runs(self, spec: RunSpec) -> None:
+        others = [run_id for run_id in _runs_in(self._files) if run_id != self.run_id]
+        if self._is_reserved and not others:
+            return
         manifest = self.manifest()
         published = manifest.run_ids if manifest else ()
         if self.run_id in published:
             return
-        if others := [run_id for run_id in _runs_in(self._files) if run_id not in (self.run_id, *published)]:
-            raise other_run(self.uri, others[0], self._spec_of(others[0]), spec)
+        if unpublished := [run_id for run_id in others if run_id not in published]:
+            raise other_run(self.uri, unpublished[0], self._spec_of(unpublished[0]), spec)
         if manifest and not (self._is_reserved or manifest.grows_by(spec)):
             raise other_run(self.uri, manifest.run_id, manifest.spec, spec)
 

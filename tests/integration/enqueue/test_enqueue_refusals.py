@@ -47,7 +47,7 @@ class TestRefusals:
             ({"function_to_apply": "softmax", "keep_all": True}, "Softmax makes every score .* one output 1"),
             ({"input_uris": ("",)}, "--input is empty: is a shell variable unset"),
             ({"output_uri": ""}, "Say where to put the rows: --output"),
-            ({"crawl": "CC-MAIN-2024-10"}, "either --crawl .* or --input"),
+            ({"crawls": ("CC-MAIN-2024-10",)}, "either --crawl .* or --input"),
         ],
         ids=str,
     )
