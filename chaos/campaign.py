@@ -1,6 +1,6 @@
 """The storms of one command: the main one, and one with poison shards. Both must give the bytes of runs without faults."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -9,7 +9,7 @@ from chaos.faults import NOTICES, Kind, Schedule
 from chaos.fleet import ChaosFleet, FleetPlan
 from chaos.invariants import Digests, published_digests
 from chaos.outcome import Outcome, StormPlan
-from chaos.place import UNDISTURBED, Place, check_each_row_is_there_once, prepare, put_base
+from chaos.place import UNDISTURBED, Place, Variant, check_each_row_is_there_once, prepare, put_base
 from chaos.storm import storm
 from hubserver import HubServer
 from support.waiting import wait_until
@@ -48,24 +48,34 @@ def _undisturbed(place: Place, hub: HubServer) -> Digests:
     """
     calm = FleetPlan(workers=1, machines=0, finalizers=1, seconds_a_batch=0.0)
     schedule = Schedule(0, lease_seconds=calm.lease_seconds, only=())
-    digests = {}
+    digests: Digests = {}
     with ChaosFleet.started(place.folder / UNDISTURBED, calm, place.model, hub, schedule) as fleet:
-        for number, variant in enumerate((*place.variants, *place.parts, *place.extensions)):
-            output = fleet.folder / "out" / variant.name
-            put_base(variant, output)
-            service = fleet.producer(variant, str(output), number)
-            service.start()
-            assert service.process.wait() == 0, service.log.read_text()
-            run_id = service.log.read_text().splitlines()[-1].strip()
-            is_published = partial(_is_published, fleet, run_id)
-            wait_until(is_published, description=f"{run_id} is published", seconds=_UNDISTURBED_SECONDS)
-            check_each_row_is_there_once(variant, output)
-            digests[variant.name] = published_digests(str(output), "", hub)
+        for variants in ((*place.variants, *place.parts), place.extensions):  # each group at once
+            digests |= _published(variants, fleet, hub)
     for variant, part, extension in zip(place.variants, place.parts, place.extensions, strict=True):
         assert digests[part.name].items() <= digests[extension.name].items()
         assert variant.target_file_size != "none" or digests[extension.name] == digests[variant.name]
     clean = next(variant for variant in place.variants if variant.min_score == place.poisoned.min_score)
     return digests | {place.poisoned.name: digests[clean.name]}
+
+
+def _published(variants: Sequence[Variant], fleet: ChaosFleet, hub: HubServer) -> Digests:
+    """Publish a run of each of these variants, and check its rows."""
+    services, digests = {}, {}
+    for variant in variants:
+        output = fleet.folder / "out" / variant.name
+        put_base(variant, output)
+        services[variant] = fleet.producer(variant, str(output), variant.name)
+        services[variant].start()
+    for variant, service in services.items():
+        assert service.process.wait() == 0, service.log.read_text()
+        run_id = service.log.read_text().splitlines()[-1].strip()
+        is_published = partial(_is_published, fleet, run_id)
+        wait_until(is_published, description=f"{run_id} is published", seconds=_UNDISTURBED_SECONDS)
+        output = fleet.folder / "out" / variant.name
+        check_each_row_is_there_once(variant, output)
+        digests[variant.name] = published_digests(str(output), "", hub)
+    return digests
 
 
 def _is_published(fleet: ChaosFleet, run_id: str) -> bool:

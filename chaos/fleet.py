@@ -145,13 +145,13 @@ class ChaosFleet:
     def _data_side(self) -> list[Worker]:
         return [*self.workers, *self.machines]
 
-    def producer(self, variant: Variant, output_uri: str, number: int, *, verify: bool = False) -> Service:
+    def producer(self, variant: Variant, output_uri: str, name: str, *, verify: bool = False) -> Service:
         """The enqueue command of a run, not started yet."""
         orders = InjectedFaults(self.folder / "faults", window_rows=self.plan.window_rows)
         return Service(
             run_command("enqueue", variant, self._model, output_uri, verify=verify),
-            environment={**self._environment(self._server.url, f"producer-{number}"), **orders.environment},
-            log=self.folder / "logs" / f"enqueue-{number}.log",
+            environment={**self._environment(self._server.url, f"producer-{name}"), **orders.environment},
+            log=self.folder / "logs" / f"enqueue-{name}.log",
         )
 
     def publish_without_failed(self, run: Run) -> None:

@@ -183,7 +183,7 @@ class _Storm:
         if number % _CYCLE == 1 and not OF_FILES.isdisjoint(self._plan.kinds):
             variant = replace(variant, shards=self._own_input(variant, number))
             files = self._file_victim(variant, number, output)
-        service = self._fleet.producer(variant, output_uri, number, verify=files is not None)
+        service = self._fleet.producer(variant, output_uri, str(number), verify=files is not None)
         run = Run(
             number=number,
             variant=variant,

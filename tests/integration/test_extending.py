@@ -1,20 +1,27 @@
 """`--extend` adds the files that a published dataset does not have, and what is published is that of one run over all."""
 
+import hashlib
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hubserver import HubServer
 from shardsift.fleet.errors import NothingToAdd, UsageError
 from shardsift.fleet.run.receipt import Receipts
+from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.fleet.storage.inspection import Finding
 from shardsift.fleet.storage.open_output import open_output
 from shardsift.producer.local.demo_data import write_shards
+from shardsift.producer.planning.options import RefilterOptions
 from shardsift.producer.planning.plan import plan_run
+from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.publishing.publish import finalize_run, inspect_and_repair
 from shardsift.producer.verify.verify import verify
+from shardsift.worker.shard.stored_scores import load_stored_scores
 from support.outputs import data_digests, published_rows
 from support.published_dataset import Dataset
 from support.small_run import Runs, score
@@ -246,18 +253,42 @@ def test_a_damaged_file_of_the_base_is_scored_again_by_the_same_command_as_a_fur
     assert Dataset(source, out).faults(with_source=True) == []
 
 
+@pytest.mark.parametrize(
+    "options", [{"where": "score > 0.3"}, {"keep_top": "30%"}, {"buckets": 3, "keep_all": True}, {"unique": True}]
+)
 def test_a_refilter_reads_the_scores_of_all_runs_though_further_files_have_come(
-    runs: Runs, source: Path, grow: Callable[[int], None]
+    options: dict[str, Any], runs: Runs, source: Path, grow: Callable[[int], None]
 ) -> None:
     out = runs.publish(source, where="score > 0.1")
     grow(3)
     extend(runs, source)
-    whole = runs.publish(source, "whole", where="score > 0.3")
+    whole = runs.refilter(runs.publish(source, "whole", where="score > 0.1"), "expected", **options)
     grow(4)
 
-    again = runs.refilter(out, where="score > 0.3", input_uris=(str(source),))
+    again = runs.refilter(out, input_uris=(str(source),), **options)
 
     assert data_digests(again) == data_digests(whole)
+    assert 0 < published_rows(again).num_rows <= 4 * ROWS
+
+
+def test_a_refilter_in_place_replaces_all_runs_of_a_dataset(
+    runs: Runs, source: Path, grow: Callable[[int], None], hub: HubServer
+) -> None:
+    hub.create_repo("org/grown")
+    uri = "hf://datasets/org/grown"
+    runs.publish(source, where="score > 0.1", output_uri=uri, target_file_size="none")
+    grow(3)
+    extend(runs, source, output_uri=uri, target_file_size="none")
+    whole = runs.publish(source, "whole", where="score > 0.3")
+
+    options = RefilterOptions(where="score > 0.3", replaces=True)
+    plan = plan_refilter(uri, options, input_uris=(str(source),))
+    replace(runs, scorer=load_stored_scores(plan.spec.served_by[0], None)).publish_plan(plan)
+
+    files = {path: hashlib.sha256(hub.read("org/grown", path)).hexdigest() for path in hub.files("org/grown")}
+    assert {path: files[path] for path in files if "/" in path} == data_digests(whole)
+    assert published_run(uri).run_ids == (plan.spec.run_id,)
+    assert verify(uri, source=(str(source),)).faults == ()
 
 
 def test_a_refilter_adds_to_its_earlier_output_what_its_source_has_got_since(

@@ -118,3 +118,22 @@ def test_the_digest_of_the_files_changes_with_their_content_and_place(which: str
     other = replace(b, **{which: replace(getattr(b, which), **change)})
 
     assert len({files_digest([a, other]), files_digest([a, b]), files_digest([a])}) == 3
+
+
+def test_lines_over_stored_scores_keep_their_scorers_when_a_run_of_a_model_extends_their_dataset() -> None:
+    stored = Model(name="hf://datasets/me/all", revision="sha256-ab", labels=(), scorer="stored-scores")
+    gpu = replace(RECEIPTS[0].provenance, device="NVIDIA L4", tokens=99)
+    of_scores, of_model = a_spec(scores_from=stored), a_spec(extends=RUN)
+    there = Manifest(
+        run_id=RUN, spec=of_scores, receipts=[replace(RECEIPTS[0], scores_provenance=gpu)], shards=1, card_sha256=""
+    )
+    added = a_receipt(of_model.run_id, B)
+
+    whole = joined(there, Manifest(run_id=of_model.run_id, spec=of_model, receipts=[added], shards=1, card_sha256=""))
+    read = read_manifest(whole.to_parquet())
+
+    assert read is not None
+    assert [(one.run_id, one.scored_by.device) for one in read.receipts] == [
+        (RUN, "NVIDIA L4"),
+        (of_model.run_id, "cpu"),
+    ]

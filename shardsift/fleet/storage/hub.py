@@ -174,7 +174,7 @@ class HubOutput(Output):
 
     def manifest(self) -> Manifest | None:
         with translated(f"Reading {self.uri}/{MANIFEST_PATH}"):
-            return read_manifest(self._content(MANIFEST_PATH)) or self._last_manifest()
+            return self._manifest()
 
     def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
         """Find what is wrong. Always compares hashes, because the Hub lists the sha256 of its files."""
@@ -245,8 +245,10 @@ class HubOutput(Output):
 
     def _replaced(self, documents: Mapping[str, bytes], parent: str) -> list[str]:
         """List the published files that the new manifest no longer lists."""
+        if MANIFEST_PATH not in documents:
+            return []
         before = read_manifest(self._content(MANIFEST_PATH, revision=parent))
-        paths = replaced_files(before, read_manifest(documents.get(MANIFEST_PATH)))
+        paths = replaced_files(before, read_manifest(documents[MANIFEST_PATH]))
         return [path for path, _ in self._branch.digests_at(parent, paths)]
 
     def tidy(self, receipts: Sequence[Receipt]) -> None:
@@ -269,8 +271,10 @@ class HubOutput(Output):
                     sha256 = entry.lfs.sha256 if entry.lfs else f"blob {entry.blob_id}"
                     yield entry.path, StoredFile(size_bytes=entry.size, sha256=sha256)
 
-    def _last_manifest(self) -> Manifest | None:
-        """Read the manifest of the last commit by which a run was published. None without such a commit."""
+    def _manifest(self) -> Manifest | None:
+        """Read the manifest or, if it is lost, that of the last commit by which a run was published."""
+        if manifest := read_manifest(self._content(MANIFEST_PATH)):
+            return manifest
         commits = self._api.list_repo_commits(self._repo_id, repo_type="dataset", revision=self._target)
         last = next((commit.commit_id for commit in commits if commit.title.startswith(_PUBLISH)), None)
         return read_manifest(self._content(MANIFEST_PATH, revision=last)) if last else None
@@ -284,7 +288,7 @@ class HubOutput(Output):
 
     def _published_runs(self, spec: RunSpec) -> tuple[str, ...]:
         """List the runs that are published here. Raises UsageError if the repository holds data of others."""
-        manifest = read_manifest(self._content(MANIFEST_PATH)) or self._last_manifest()
+        manifest = self._manifest()
         if manifest is None:
             if not self._branch.is_reserved():
                 entries = self._api.list_repo_tree(self._repo_id, repo_type="dataset", revision=self._target)

@@ -84,7 +84,7 @@ class ListedRun:
 class Manifest(ListedRun):
     """What is published: by one run or, if others extended it, by several.
 
-    The id is then that of the latest run. The other fields are of all runs together; the spec has the inputs and subsets of all.
+    The id is then that of the latest run. The other fields are of all runs together: the spec names all their inputs.
     """
 
     receipts: Sequence[Receipt]
@@ -133,7 +133,8 @@ class Manifest(ListedRun):
         if self.runs:
             about["runs"] = _RUNS.dump_python(self.runs, mode="json")
         merged = [] if self.spec.target_file_bytes is None else [pa.field(name, pa.int64()) for name in _MERGED]
-        earlier = _OF_EARLIER_RUN if any(one.scores_from for one in self.spec.scorings) else []
+        scorings = (scoring for run in self.runs or (self,) for scoring in run.spec.scorings)
+        earlier = _OF_EARLIER_RUN if any(scoring.scores_from for scoring in scorings) else []
         listed = _LISTED if self.spec.drop_lists else []
         unique = [*pa.schema(_UNIQUE)] if self.spec.unique else []
         several = [pa.field("run_id", pa.string())] if self.runs else []
@@ -201,9 +202,7 @@ def joined(there: Manifest | None, own: Manifest) -> Manifest:
     return replace(
         own,
         run_id=listed[-1].run_id,
-        spec=replace(
-            listed[-1].spec, input_uris=_inputs(listed), input_revision="", crawl=None, subsets=_subsets(listed)
-        ),
+        spec=_of_all(listed),
         receipts=Receipts(lines),
         left_out=tuple(name for run in listed for name in run.left_out),
         shards=sum(run.shards for run in listed),
@@ -216,12 +215,11 @@ def _shard(receipt: Receipt) -> str:
     return receipt.shard
 
 
-def _inputs(runs: Iterable[ListedRun]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(uri for run in runs for uri in run.spec.input_uris))
-
-
-def _subsets(runs: Iterable[ListedRun]) -> tuple[str, ...]:
-    return tuple(sorted({name for run in runs for name in run.spec.subset_names}))
+def _of_all(runs: Sequence[ListedRun]) -> RunSpec:
+    """Return the spec of the latest run with the inputs and subsets of all."""
+    uris = dict.fromkeys(uri for run in runs for uri in run.spec.input_uris)
+    subsets = sorted({name for run in runs for name in run.spec.subset_names})
+    return replace(runs[-1].spec, input_uris=tuple(uris), input_revision="", crawl=None, subsets=tuple(subsets))
 
 
 def last_manifest(copies: Mapping[str, Manifest | None]) -> Manifest | None:
