@@ -70,8 +70,8 @@ def files(request: pytest.FixtureRequest, hubs: Callable[[str], HubServer], tmp_
             with used_here(hubs("xet"), tmp_path):
                 HfApi().create_bucket(uri := f"hf://buckets/org/{name}")
                 yield Published(uri)
-        case "hub":
-            hub = hubs("lfs")
+        case "hub" | "hub by xet":
+            hub = hubs("xet" if "xet" in request.param else "lfs")
             hub.create_repo(f"org/{name}")
             with used_here(hub, tmp_path):
                 yield PublishedOnHub(hub, f"org/{name}")
