@@ -61,18 +61,18 @@ def _undisturbed(place: Place, hub: HubServer) -> Digests:
 
 def _published(variants: Sequence[Variant], fleet: ChaosFleet, hub: HubServer) -> Digests:
     """Publish a run of each of these variants, and check its rows."""
+    outputs = {variant: fleet.folder / "out" / variant.name for variant in variants}
     services, digests = {}, {}
-    for variant in variants:
-        output = fleet.folder / "out" / variant.name
+    for variant, output in outputs.items():
         put_base(variant, output)
         services[variant] = fleet.producer(variant, str(output), variant.name)
         services[variant].start()
-    for variant, service in services.items():
+    for variant, output in outputs.items():
+        service = services[variant]
         assert service.process.wait() == 0, service.log.read_text()
         run_id = service.log.read_text().splitlines()[-1].strip()
         is_published = partial(_is_published, fleet, run_id)
         wait_until(is_published, description=f"{run_id} is published", seconds=_UNDISTURBED_SECONDS)
-        output = fleet.folder / "out" / variant.name
         check_each_row_is_there_once(variant, output)
         digests[variant.name] = published_digests(str(output), "", hub)
     return digests

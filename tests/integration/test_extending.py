@@ -3,7 +3,6 @@
 import hashlib
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,9 @@ from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.fleet.storage.inspection import Finding
 from shardsift.fleet.storage.open_output import open_output
 from shardsift.producer.local.demo_data import write_shards
-from shardsift.producer.planning.options import RefilterOptions
 from shardsift.producer.planning.plan import plan_run
-from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.publishing.publish import finalize_run, inspect_and_repair
 from shardsift.producer.verify.verify import verify
-from shardsift.worker.shard.stored_scores import load_stored_scores
 from support.outputs import data_digests, published_rows
 from support.published_dataset import Dataset
 from support.small_run import Runs, score
@@ -281,13 +277,13 @@ def test_a_refilter_in_place_replaces_all_runs_of_a_dataset(
     extend(runs, source, output_uri=uri, target_file_size="none")
     whole = runs.publish(source, "whole", where="score > 0.3")
 
-    options = RefilterOptions(where="score > 0.3", replaces=True)
-    plan = plan_refilter(uri, options, input_uris=(str(source),))
-    replace(runs, scorer=load_stored_scores(plan.spec.served_by[0], None)).publish_plan(plan)
+    before = published_run(uri).run_ids
+    runs.refilter(uri, input_uris=(str(source),), where="score > 0.3", replaces=True)
 
     files = {path: hashlib.sha256(hub.read("org/grown", path)).hexdigest() for path in hub.files("org/grown")}
     assert {path: files[path] for path in files if "/" in path} == data_digests(whole)
-    assert published_run(uri).run_ids == (plan.spec.run_id,)
+    (run_id,) = published_run(uri).run_ids
+    assert run_id not in before
     assert verify(uri, source=(str(source),)).faults == ()
 
 

@@ -66,7 +66,8 @@ class Runs:
         return replace(self, scorer=stored).publish_plan(plan, failing=failing)
 
     def refilter_plan(self, earlier: Path | str, output: str = "again", **options: Any) -> Plan:
-        chosen = RefilterOptions(output_uri=str(self.folder / output), **options)
+        place = {} if options.get("replaces") else {"output_uri": str(self.folder / output)}
+        chosen = RefilterOptions(**place, **options)
         known = self.specs.get(earlier)
         return plan_refilter(str(earlier), chosen, input_uris=known.input_uris if known else ())
 
