@@ -31,6 +31,7 @@ def main() -> int:
         kinds=tuple(options.only),
         min_faults=options.min_faults,
         poison_runs=options.poison_runs,
+        xet=options.xet,
     )
     outcomes = campaign(plan, folder, _say)
     _report(outcomes, write=options.results)
@@ -55,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--min-faults", type=int, default=0, help="end when each kind of kill has happened this often")
     parser.add_argument("--poison-runs", type=int, default=1, help="number of runs with shards that kill their worker")
+    parser.add_argument("--xet", action="store_true", help="the Hub takes files by xet instead of LFS")
     parser.add_argument("--keep", action="store_true", help="keep the logs")
     parser.add_argument("--results", action="store_true", help="write the report to chaos/results")
     return parser

@@ -30,12 +30,13 @@ class CampaignPlan:
     min_faults: int = 0
     poison_runs: int = 1
     shards: int = 12  # of each run
+    xet: bool = False  # the Hub takes files by xet instead of LFS
 
 
 def campaign(plan: CampaignPlan, folder: Path, say: Callable[[str], None]) -> list[Outcome]:
     """Run the storms one after another, and compare each with runs without faults."""
     place = prepare(folder, shards=plan.shards, rows=_ROWS, seed=plan.seed)
-    with HubServer(xet=False) as hub:
+    with HubServer(xet=plan.xet) as hub:
         say("Runs without faults")
         digests = _undisturbed(place, hub)
         return [storm(one, place, hub, digests, say) for one in _storms(plan, place)]
