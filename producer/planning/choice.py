@@ -13,7 +13,7 @@ from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.drop_lists import check_list_columns, described_list
 from shardsift.fleet.process.redact import refuse_secrets
 from shardsift.fleet.process.wording import first_of
-from shardsift.fleet.run.filter import Filter, compared_with
+from shardsift.fleet.run.filter import compared_with, filter_of_thread
 from shardsift.fleet.run.output_columns import kept_schema
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import DropList, RunSpec
@@ -110,7 +110,7 @@ def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
     kept = kept_schema(schema, spec)
     check_list_columns(spec, schema)
     if spec.where:
-        Filter(spec.where, kept)
+        filter_of_thread(spec.where, kept)
         for scoring in spec.scorings:
             _check_labels(spec.where, scoring)
 

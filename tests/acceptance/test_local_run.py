@@ -56,6 +56,7 @@ def job(shards: Path, tiny_model: Path, tmp_path: Path) -> list[str]:
     return ["producer", "run", *paths, "--dtype", "float32", "--scorer", STAND_IN]
 
 
+@pytest.mark.slow
 def test_a_run_beside_another_fleet_of_celery_is_the_same(
     job: list[str], quick_machine: dict[str, str], undisturbed: dict[str, str], tmp_path: Path
 ) -> None:

@@ -87,6 +87,7 @@ def test_every_public_name_is_found_without_torch_and_a_users_own_celery_stays_c
         shardsift.scored  # noqa: B018  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("notebook")
 def test_a_run_in_a_thread_is_silent_and_takes_no_signal(tiny_model: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = signal.getsignal(signal.SIGTERM)

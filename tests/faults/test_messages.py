@@ -116,6 +116,7 @@ def junk(message: str) -> list[str]:
     return [*plain, "[" * 2_000_000, '{"a":' * 500_000, *map(json.dumps, changed)]
 
 
+@pytest.mark.faults
 def test_forged_messages_and_junk_in_a_queue_are_logged_and_end_no_worker(runs: DisturbedRuns, app: Celery) -> None:
     run_id = runs.enqueue()
     ours, queue = taken_out(runs, run_id), runs.fleet.ledger.spec(run_id).queue

@@ -14,6 +14,7 @@ from transformers import AutoTokenizer, pipeline
 from shardsift.fleet.run.flops import shape_of
 from shardsift.worker.scoring import apply
 from shardsift.worker.scoring.load import load_classifier
+from support.everyday import everyday
 from support.families import FAMILIES, family_classifier
 from support.models import configured
 from support.odd_texts import real_texts
@@ -23,8 +24,7 @@ from support.reference import reference_scores
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 Models = Callable[[str], Path]  # by family
-EVERYDAY = ("BERT", "Gemma 3", "Llama", "ModernBERT")
-EVERY_FAMILY = [name if name in EVERYDAY else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
+EVERY_FAMILY = everyday(FAMILIES, only=("BERT", "Llama", "ModernBERT"))
 TRAINED = "MiniLM, trained"
 WITHOUT_PADDING_TOKEN = ("GPT-2", "Llama", "Gemma 3")  # the pipeline scores their texts one at a time
 

@@ -32,7 +32,7 @@ from support.small_run import Runs
 SHARDS, ROWS = 4, 60
 NAMES = [f"{shard:03}" for shard in range(SHARDS)]
 LOST = pytest.param(True, marks=pytest.mark.faults)
-SIZES = pytest.mark.parametrize("size", ["none", "10kB"])
+SIZES = pytest.mark.parametrize("size", [pytest.param("none", marks=pytest.mark.slow), "10kB"])
 _numbers = count()
 
 
@@ -133,8 +133,15 @@ def command(ledger: Ledger, redis_url: str, tiny_model: Path, source: Path, tmp_
 
 
 class TestWhatIsKept:
-    @SIZES
-    @pytest.mark.parametrize("where", ["score >= 1.5", "score >= 1.5 and n % 3 > 0", "true"])
+    @pytest.mark.parametrize(
+        ("where", "size"),
+        [
+            ("score >= 1.5", "none"),
+            ("score >= 1.5", "10kB"),
+            ("score >= 1.5 and n % 3 > 0", "10kB"),
+            ("true", "none"),
+        ],
+    )
     def test_of_equal_texts_among_the_kept_rows_the_first_is_kept(
         self, command: Command, where: str, size: str
     ) -> None:
@@ -200,8 +207,9 @@ class TestWhatIsKept:
 
 
 class TestRefilter:
-    @pytest.mark.parametrize("was_unique", [False, True])
-    @SIZES
+    @pytest.mark.parametrize(
+        ("was_unique", "size"), [(False, "none"), (True, "10kB"), pytest.param(False, "10kB", marks=pytest.mark.slow)]
+    )
     def test_a_refilter_keeps_of_equal_texts_the_first_that_passes_the_new_filter(
         self, command: Command, was_unique: bool, size: str
     ) -> None:

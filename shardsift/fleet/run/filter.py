@@ -10,7 +10,7 @@ import re
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import duckdb
@@ -21,7 +21,7 @@ import pyarrow as pa
 from shardsift.fleet.errors import UsageError
 
 # Functions that read the clock or DuckDB's version, although DuckDB calls them consistent or lists them as macros.
-_UNMARKED = {"age", "ago", "current_localtime", "current_localtimestamp", "version"}
+_UNMARKED = frozenset({"age", "ago", "current_localtime", "current_localtimestamp", "version"})
 
 # DuckDB runs one query on one Arrow table, without access to anything else, and with limits of time and memory.
 #
@@ -141,11 +141,7 @@ class Filter:
         return nodes
 
     def _refuse_unsteady(self, functions: set[str]) -> None:
-        unsteady = self._database.execute(
-            "SELECT DISTINCT function_name FROM duckdb_functions() WHERE stability != 'CONSISTENT'"
-        ).fetchall()
-        used = sorted(functions & ({name for (name,) in unsteady} | _UNMARKED))
-        if used:
+        if used := sorted(functions & _unsteady_functions()):
             raise self._refused(f"{used[0]}() does not give the same answer each time")
 
     def _named_columns(self, nodes: list[dict[str, Any]], schema: pa.Schema) -> list[str]:
@@ -215,6 +211,14 @@ def _equal_sides(node: dict[str, Any]) -> list[dict[str, Any]]:
     return []
 
 
+@cache
+def _unsteady_functions() -> frozenset[str]:
+    query = "SELECT DISTINCT function_name FROM duckdb_functions() WHERE stability != 'CONSISTENT'"
+    with duckdb.connect(":memory:", config=_CLOSED) as database:
+        return _UNMARKED.union(name for (name,) in database.execute(query).fetchall())
+
+
+@lru_cache(maxsize=8)
 def _nodes_of(where: str | None) -> list[dict[str, Any]]:
     if where is None:
         return []

@@ -80,7 +80,7 @@ def test_a_resumed_shard_has_the_bytes_of_an_undisturbed_one_with_its_bad_rows(o
     "reading",
     [
         {"max_tokens": 24, "passages": "stride:16:mean"},
-        {"max_tokens": 24, "passages": "finepdfs"},
+        pytest.param({"max_tokens": 24, "passages": "finepdfs"}, marks=pytest.mark.slow),
         {"max_tokens": 48, "text_column": "{url}\n\n{text}"},
         {**LABELS, "multi_label": True, "max_tokens": 48, "passages": "stride:16"},
         LABELS,

@@ -67,6 +67,7 @@ def test_a_slice_of_a_column_has_the_ids_of_its_own_texts(bert: Path, kind: pa.D
     assert len(tokens) == 30
 
 
+@pytest.mark.slow
 def test_a_tokenizer_in_python_gives_the_ids_that_it_gives_by_itself() -> None:
     ours, theirs = (CanineTokenizer(model_max_length=64) for _ in range(2))
     texts = ["", "漢字 and émoji 😀", *real_texts(3)]
