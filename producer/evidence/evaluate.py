@@ -96,40 +96,27 @@ def evaluate_run(
         )
     if question.disagreeing:
         raise UsageError("--disagreeing compares two runs. Name another run of the same input with --labels.")
-    drawn_within = labels.strata[0].within if labels.is_weighted and len(labels.table) else None
-    if within and drawn_within not in (None, within):
-        raise UsageError(
-            f"The rows of {labels.name} were drawn within {drawn_within}, not within {within}. Leave --within out."
-        )
+    drawn_within = _drawn_within(labels, within)
     filtered = lowest_kept(run.spec.where, column)
     if within and threshold is None:
         raise UsageError(NO_THRESHOLD)
     within = drawn_within or within
     good, positive = good_rows(labels, question.positive, threshold if filtered is None else filtered)
     _check_unlike(labels, good, positive)
-    drawn = ranked_by(run, Ranking(score_columns=(column,), within=drawn_within), source)
-    joined = _joined(drawn, labels, thresholds)
+    joined = _joined(ranked_by(run, Ranking(score_columns=(column,), within=drawn_within), source), labels, thresholds)
     _check_drawn(labels, joined)
     ranked = ranked_by(run, Ranking(score_columns=(column,), within=within), source)
     of_values = joined if within == drawn_within else _joined(ranked, labels, thresholds)
-    strata = sorted(set(labels.strata), key=lambda stratum: (stratum.value, stratum.low))
-    found = [_labelled(labels, good, joined, stratum, thresholds) for stratum in strata]
-    for stratum, labelled_one in zip(strata, found, strict=True):
-        if not len(labelled_one.is_good):
-            raise UsageError(f"No row with {stratum} is labelled in {labels.name}. Label at least one of each stratum.")
-    figures = tuple(measured(found, thresholds))
+    found = {stratum: _labelled(labels, good, joined, stratum, thresholds) for stratum in _ordered(labels)}
+    if lacking := [stratum for stratum, one in found.items() if not len(one.is_good)]:
+        raise UsageError(f"No row with {lacking[0]} is labelled in {labels.name}. Label at least one of each stratum.")
+    figures = tuple(measured([*found.values()], thresholds))
     for one in figures:
         if one.threshold in question.at:
             check_divides(one.threshold, kept=one.rows_kept, rows=one.rows)
-    by_value: dict[str, Measured] = {}
-    if within and threshold is not None:
-        for number, value in enumerate(of_values.values):
-            here = [one for one in strata if one.within is None or one.value == text_of(value)]
-            own = [_labelled(labels, good, of_values, one, [threshold], number) for one in here]
-            (by_value[text_of(value)],) = measured(own, [threshold])
     labelled = tuple(
         StratumLabels(stratum=stratum, rows=one.all.rows, labels=one.all.labels, good=one.all.good)
-        for stratum, one in zip(strata, found, strict=True)
+        for stratum, one in found.items()
     )
     model, scoring = model_and_scoring(run.spec, column)
     return Evaluation(
@@ -148,8 +135,32 @@ def evaluate_run(
         thresholds=figures,
         within=within,
         notes=ranked.of_unranked("are in no line of a value"),
-        values=worst_first(by_value),
+        values=worst_first(_by_value(labels, good, of_values, threshold) if within and threshold is not None else {}),
     )
+
+
+def _drawn_within(labels: Labels, within: str | None) -> str | None:
+    """Return the column within whose values the rows were drawn. Raises UsageError if `within` is another."""
+    drawn = labels.strata[0].within if labels.is_weighted and len(labels.table) else None
+    if within and drawn not in (None, within):
+        raise UsageError(
+            f"The rows of {labels.name} were drawn within {drawn}, not within {within}. Leave --within out."
+        )
+    return drawn
+
+
+def _ordered(labels: Labels) -> list[Stratum]:
+    return sorted(set(labels.strata), key=lambda stratum: (stratum.value, stratum.low))
+
+
+def _by_value(labels: Labels, good: npt.NDArray[np.float64], joined: Joined, threshold: float) -> dict[str, Measured]:
+    """Measure one threshold for each value of `--within`, by the labels of its rows."""
+    by_value: dict[str, Measured] = {}
+    for number, value in enumerate(joined.values):
+        here = [one for one in _ordered(labels) if one.within is None or one.value == text_of(value)]
+        own = [_labelled(labels, good, joined, one, [threshold], number) for one in here]
+        (by_value[text_of(value)],) = measured(own, [threshold])
+    return by_value
 
 
 def _labelled(
@@ -245,7 +256,7 @@ def _check_drawn(labels: Labels, joined: Joined) -> None:
             )
     if not labels.is_weighted:
         return
-    strata = sorted(set(labels.strata), key=lambda stratum: (stratum.value, stratum.low))
+    strata = _ordered(labels)
     if any(one.high > other.low and one.value == other.value for one, other in pairwise(strata)):
         raise UsageError(
             f"{labels.name} has rows that were drawn around different thresholds. Evaluate each sheet alone."
