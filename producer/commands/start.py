@@ -47,7 +47,7 @@ def enqueue(
 ) -> None:
     """Send the fleet one task per shard of a crawl or of your own files. Running it twice adds nothing."""
     if dry_run:
-        _print_plan(_planned(options), as_json=as_json)
+        _print_plan(_planned(options, as_json=as_json), as_json=as_json)
         return
     from shardsift.fleet.ledger import Ledger
     from shardsift.fleet.process.broker import make_app
@@ -55,7 +55,7 @@ def enqueue(
 
     settings = read_settings()
     ledger = Ledger.connect(settings)
-    plan = _planned(options)  # after Redis has answered, since planning may take long
+    plan = _planned(options, as_json=as_json)  # after Redis has answered, since planning may take long
     app = make_app("producer", settings)
     done = _asking(partial(enqueue_plan, plan, ledger, app, settings, verify=verify, score_again=score_again))
     _say_begun(done)
@@ -93,7 +93,7 @@ def run(
     """
     if preview is not None and dry_run:
         raise UsageError("Use only one of --preview and --dry-run.")
-    plan = _planned(options)
+    plan = _planned(options, as_json=as_json)
     if preview is not None:
         _preview(plan, preview, as_json=as_json)
     if dry_run:
@@ -124,7 +124,7 @@ def refilter(
     from shardsift.producer.transient_errors import with_retries
 
     uri, input_uris = (target, ()) if target and is_place(target) else published_output_of(target, read_settings())
-    with _exit_if_nothing_to_add():
+    with _exit_if_nothing_to_add(as_json=as_json):
         plan = plan_refilter(uri, options, input_uris=input_uris)
     for line in plan.notes:
         say(line)
@@ -132,11 +132,11 @@ def refilter(
     _run(plan, workers=workers, verify=verify, as_json=as_json, before=before)
 
 
-def _planned(options: RunOptions) -> "Plan":
+def _planned(options: RunOptions, *, as_json: bool) -> "Plan":
     """Check the options and plan the run. Tells the user where the rows go if no --output was given."""
     from shardsift.producer.planning.plan import plan_run
 
-    with _exit_if_nothing_to_add():
+    with _exit_if_nothing_to_add(as_json=as_json):
         plan = plan_run(options)
     if not options.output_uri:
         sight = "public" if options.public else "private; --public makes it public"
@@ -150,11 +150,13 @@ def _planned(options: RunOptions) -> "Plan":
 
 
 @contextmanager
-def _exit_if_nothing_to_add() -> Iterator[None]:
+def _exit_if_nothing_to_add(*, as_json: bool) -> Iterator[None]:
     try:
         yield
     except NothingToAdd as told:
         say(str(told))
+        if as_json:
+            print_json(told.published)
         raise typer.Exit(ExitCode.DONE) from told
 
 

@@ -114,7 +114,8 @@ def _nothing_to_add(published: Published) -> NothingToAdd:
     shards = counted(len(published.receipts), "shard")
     return NothingToAdd(
         f"Nothing to add: the {shards} at {published.uri} have all files of the input. To check them: "
-        f"producer verify {published.uri}"
+        f"producer verify {published.uri}",
+        {"run_id": published.run_id, "output_uri": published.uri, "shards": len(published.receipts), "added": 0},
     )
 
 

@@ -44,7 +44,11 @@ class ScoredBefore(UsageError):
 
 
 class NothingToAdd(ShardsiftError):
-    """A dataset that was to be extended has all files of the input."""
+    """A dataset that was to be extended has all files of the input. `published` says what is there, for `--json`."""
+
+    def __init__(self, message: str, published: dict[str, object]) -> None:
+        super().__init__(message)
+        self.published = published
 
 
 class ShardError(ShardsiftError):

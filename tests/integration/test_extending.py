@@ -1,12 +1,14 @@
 """`--extend` adds the files that a published dataset does not have, and what is published is that of one run over all."""
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from hubserver import HubServer
 from shardsift.fleet.errors import NothingToAdd, UsageError
@@ -14,6 +16,7 @@ from shardsift.fleet.run.receipt import Receipts
 from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.fleet.storage.inspection import Finding
 from shardsift.fleet.storage.open_output import open_output
+from shardsift.producer.cli import cli
 from shardsift.producer.local.demo_data import write_shards
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.publishing.publish import finalize_run, inspect_and_repair
@@ -302,8 +305,13 @@ def test_a_refilter_adds_to_its_earlier_output_what_its_source_has_got_since(
     assert {path: data_digests(again)[path] for path in first} == first
     assert data_digests(again) == data_digests(whole)
     assert verify(str(again), source=(str(source),)).faults == ()
-    with pytest.raises(NothingToAdd):
-        runs.refilter(out, where="score > 0.3", input_uris=(str(source),), extends=True)
+    where = ("--where", "score > 0.3", "--input", str(source), "--output", str(again), "--extend")
+    said = CliRunner().invoke(cli, ["refilter", str(out), *where, "--json"])
+    assert (said.exit_code, json.loads(said.stdout)) == (
+        0,
+        {"run_id": run_ids(again)[-1], "output_uri": str(again), "shards": 4, "added": 0},
+    )
+    assert said.stderr.startswith("Nothing to add: the 4 shards at ")
 
 
 def test_lines_of_further_files_have_the_types_of_the_dataset(runs: Runs, tmp_path: Path) -> None:
