@@ -73,6 +73,7 @@ def sample(
     evaluate_it = ["producer", "evaluate", target, "--labels", str(output)]
     evaluate_it += [] if at is None else ["--at", repr(at)]
     evaluate_it += ["--score-column", score_column] if score_column else []
+    evaluate_it += _inputs(source) if within else []
     for line in (*sheet.lines, f"Fill the column label of {output}, then: {shlex.join(evaluate_it)}"):
         say(line)
 
@@ -160,8 +161,10 @@ def evaluate(
         within=within,
         source=tuple(source or ()),
     )
-    chosen = found.chosen(choose) if choose else None
+    reaching = found.reaching(choose) if choose else []
     unmet = found.unmet(min_precision=min_precision, min_recall=min_recall)
+    if choose and not reaching:
+        unmet.append(found.none_reaches(choose))
     print_found(found.lines(), found.as_json(), as_json=as_json)
     if png:
         try:
@@ -176,10 +179,20 @@ def evaluate(
             with open_ledger_of(target, settings) as (_, ledger, run_id):
                 ledger.set_evidence(run_id, found.to_json())  # for a repair, if the manifest is lost
         say(f"The card of {run.output_uri} has these figures.")
-    if chosen:
-        where = shlex.quote(f"{found.score_column} >= {chosen.threshold:.9g}")
-        by = f"--evidence {shlex.quote(str(output))} " if output else ""
-        say(f"Chosen: {chosen.threshold:.6g}. producer refilter {shlex.quote(target)} --where {where} {by}--output …")
+    if reaching:
+        refilter_it = [
+            "producer",
+            "refilter",
+            target,
+            "--where",
+            f"{found.score_column} >= {reaching[0].threshold:.9g}",
+        ]
+        refilter_it += [*(["--evidence", str(output)] if output else []), *_inputs(source)]
+        say(f"Chosen: {reaching[0].threshold:.6g}. {shlex.join(refilter_it)} --output …")
     for line in unmet:
         say(line)
     raise typer.Exit(ExitCode.FAILED if unmet else ExitCode.DONE)
+
+
+def _inputs(source: list[str] | None) -> list[str]:
+    return [word for uri in source or () for word in ("--input", uri)]

@@ -156,18 +156,23 @@ class Evaluation(Evidence):
 
         The lower limit of the 95 % interval must reach the wanted share. Raises UsageError if no threshold does.
         """
-        found = _CHOICE.fullmatch(wanted)
-        if not found or _share_in(found[2]) > 1:
-            raise UsageError(f"--choose takes precision=SHARE or recall=SHARE, like precision=0.8, not {wanted!r}.")
-        name, least = found[1], _share_in(found[2])
+        if reached := self.reaching(wanted):
+            return reached[0]
+        raise UsageError(self.none_reaches(wanted))
+
+    def reaching(self, wanted: str) -> list[Measured]:
+        """List the thresholds that reach the wanted share: for precision the lowest first, for recall the highest."""
+        name, least = _choice(wanted)
         reached = [one for one in self.thresholds if low_limit(one, name) >= least]
-        if not reached:
-            best = max((low_limit(one, name) for one in self.thresholds), default=0.0)
-            raise UsageError(
-                f"No threshold has a {name} of {least:.1%} for certain: the highest lower limit is {best:.1%}. Label more "
-                "rows (producer sample --more), or ask for less."
-            )
-        return reached[0] if name == "precision" else reached[-1]
+        return reached if name == "precision" else reached[::-1]
+
+    def none_reaches(self, wanted: str) -> str:
+        name, least = _choice(wanted)
+        best = max((low_limit(one, name) for one in self.thresholds), default=0.0)
+        return (
+            f"No threshold has a {name} of {least:.1%} for certain: the highest lower limit is {best:.1%}. Label more rows "
+            "(producer sample --more), or ask for less."
+        )
 
     def unmet(self, *, min_precision: float | None, min_recall: float | None) -> list[str]:
         """Return a sentence for each requirement that the lower limit at the threshold does not meet.
@@ -226,6 +231,13 @@ def low_limit(one: Measured, name: str) -> float:
     """Return the lower limit of precision or recall. 0 for the precision if no row is kept."""
     share = one.precision if name == "precision" else one.recall
     return share.low if share else 0.0
+
+
+def _choice(wanted: str) -> tuple[str, float]:
+    found = _CHOICE.fullmatch(wanted)
+    if not found or _share_in(found[2]) > 1:
+        raise UsageError(f"--choose takes precision=SHARE or recall=SHARE, like precision=0.8, not {wanted!r}.")
+    return found[1], _share_in(found[2])
 
 
 def _share_in(text: str) -> float:

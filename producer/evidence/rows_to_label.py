@@ -79,7 +79,9 @@ def rows_to_label(
     _check_columns(columns, names)
     shards = run.shards_of_input(source)
     if not shards:
-        raise UsageError("Texts are read from the input. Name it with --input.")
+        raise UsageError(
+            "Texts are read from the input. Name it with --input, or name the run instead, if `producer runs` lists it."
+        )
     ranked = ranked_by(run, Ranking(score_columns=(column,), within=within), source)
     filtered = lowest_kept(run.spec.where, column)
     threshold = filtered if at is None else at

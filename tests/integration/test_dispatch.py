@@ -21,7 +21,7 @@ from shardsift.fleet.run.spec import RunSpec
 from support.ledger_states import claimed
 from support.records import a_shard, a_spec
 
-MESSAGES_AHEAD = 2_000
+MESSAGES_AHEAD = 40  # 2,000 in a fleet
 A, B = a_shard("crawl/a"), a_shard("crawl/b")
 
 
@@ -124,11 +124,16 @@ def test_each_run_of_one_machine_has_a_queue_of_its_own(app: Celery, redis_url: 
     assert [len(messages(machine, queue)) for queue in (*queues, runs[0].queue)] == [1, 1, 0]
 
 
+@pytest.fixture(autouse=True)
+def few_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardsift.fleet.dispatch._MESSAGES_AHEAD", MESSAGES_AHEAD)
+
+
 @pytest.fixture
 def long_run(ledger: Ledger) -> RunSpec:
-    """A run of 5,000 shards."""
+    """A run of 200 shards."""
     spec = a_spec(output_uri="memory://many")
-    ledger.create_run(spec, [a_shard(f"{number:04}") for number in range(5_000)], now=1.0)
+    ledger.create_run(spec, [a_shard(f"{number:04}") for number in range(200)], now=1.0)
     return spec
 
 

@@ -253,7 +253,13 @@ def test_a_damaged_file_of_the_base_is_scored_again_by_the_same_command_as_a_fur
 
 
 @pytest.mark.parametrize(
-    "options", [{"where": "score > 0.3"}, {"keep_top": "30%"}, {"buckets": 3, "keep_all": True}, {"unique": True}]
+    "options",
+    [
+        {"where": "score > 0.3"},
+        pytest.param({"keep_top": "30%"}, marks=pytest.mark.slow),
+        {"buckets": 3, "keep_all": True},
+        pytest.param({"unique": True}, marks=pytest.mark.slow),
+    ],
 )
 def test_a_refilter_reads_the_scores_of_all_runs_though_further_files_have_come(
     options: dict[str, Any], runs: Runs, source: Path, grow: Callable[[int], None]

@@ -83,7 +83,8 @@ def test_training_lowers_the_loss_and_leaves_only_a_model(undisturbed: TrainRepo
     assert [file.name for file in Path(undisturbed.options.output).parent.iterdir()] == ["model"]
 
 
-@pytest.mark.parametrize("task", ["classification", pytest.param("regression", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["classification", "regression"])
 def test_four_batches_of_eight_are_like_one_of_32(spec: TrainOptions, base: Path, task: str, tmp_path: Path) -> None:
     still = without_dropout(base, tmp_path / "still")
     labels = "topic" if task == "classification" else "label"

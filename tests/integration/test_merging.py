@@ -353,15 +353,10 @@ class TestOnTheHub:
         assert verify(plan.spec.output_uri).faults == ()
 
     @pytest.mark.parametrize("is_lost", [False, LOST], ids=["ledger", "ledger-lost"])
+    @pytest.mark.faults
     @pytest.mark.parametrize(
         ("method", "step"),
-        [
-            ("PUT", ""),
-            *(
-                pytest.param(*request, marks=pytest.mark.faults)
-                for request in [("POST", "/commit/shardsift"), ("GET", "/resolve/"), ("POST", "/commit/main")]
-            ),
-        ],
+        [("PUT", ""), ("POST", "/commit/shardsift"), ("GET", "/resolve/"), ("POST", "/commit/main")],
     )
     def test_a_finalizer_killed_at_any_step_is_followed_by_one_that_goes_on(
         self,

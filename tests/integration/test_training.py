@@ -60,7 +60,7 @@ def test_a_classifier_on_the_demos_encoder_tells_unseen_texts_apart(tmp_path: Pa
     assert [answer["label"] for answer in answers] == ["biology", "cooking", "sport"]
 
 
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_integers_are_classes_if_the_task_says_so(classes: int, tiny_base: str, tmp_path: Path) -> None:
     labels = pa.array(np.arange(60) % classes * 9, pa.int32())  # 0, 9 and 18, which are no indices
     pq.write_table(pa.table({"text": [f"text {label}" for label in labels], "label": labels}), tmp_path / "l.parquet")

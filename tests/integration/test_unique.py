@@ -355,7 +355,7 @@ def test_a_flipped_bit_in_a_column_that_decides_is_found_before_any_row_is_left_
 class TestAnExtension:
     """A base of two shards, and a run that adds two, one of which comes before the others by its name."""
 
-    @pytest.fixture(params=["none", "10kB"])
+    @pytest.fixture(params=[pytest.param("none", marks=pytest.mark.slow), "10kB"])
     def extended(self, request: pytest.FixtureRequest, command: Command) -> tuple[Command, Plan, Plan]:
         (later := command.runs.folder / "later").mkdir()
         for number, name in enumerate((NAMES[0], NAMES[3])):

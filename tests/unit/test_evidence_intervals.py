@@ -134,9 +134,8 @@ def test_the_precision_of_no_kept_row_meets_no_requirement() -> None:
     assert len(none_kept.unmet(min_precision=0.01, min_recall=None)) == 1
 
 
-@pytest.mark.parametrize(
-    "shape", [pytest.param(rare, marks=pytest.mark.slow), missed], ids=lambda shape: shape.__name__
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [rare, missed], ids=lambda shape: shape.__name__)
 def test_an_interval_holds_the_truth_in_at_least_nine_of_ten_populations(shape: object) -> None:
     """All shapes and 1,000 populations of each: benchmarks/evidence.py."""
     found = coverage(shape, populations=60, labels=400)

@@ -28,6 +28,9 @@ from support.small_run import Runs
 NO_EVIDENCE = "There is no evidence yet."
 
 
+FILES = ["folder", pytest.param("memory", marks=pytest.mark.slow), "hub"]
+
+
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("source") / "shards"
@@ -106,6 +109,7 @@ def dataset(
     return found
 
 
+@pytest.mark.parametrize("files", FILES, indirect=True)
 def test_the_card_gets_the_figures_of_each_set_of_labels_and_nothing_else_changes(dataset: Dataset) -> None:
     uri, threshold = dataset.uri, dataset.threshold
     before, commits = dataset.card, dataset.files.commits()
@@ -163,6 +167,7 @@ def test_an_update_that_was_interrupted_before_the_manifest_is_finished_by_the_n
     assert (verify(dataset.uri).faults, verify(dataset.uri).edited) == ((), ())
 
 
+@pytest.mark.parametrize("files", FILES, indirect=True)
 def test_a_run_with_evidence_is_the_same_run_and_its_card_says_the_figures_at_its_own_threshold(
     dataset: Dataset, app: Celery
 ) -> None:

@@ -126,12 +126,12 @@ def test_the_chosen_threshold_comes_with_the_command_that_applies_it(run: Labell
     found = evaluated(run, census)["thresholds"]
     lowest = next(one for one in found if one["precision"]["low"] >= 0.6)
 
-    *_, line = run.command("evaluate", "--labels", census, "--choose", "precision=60%")
+    *_, line = run.command("evaluate", "--labels", census, "--choose", "precision=60%", "--input", run.source)
 
     chosen, _, command = line.partition(". producer refilter ")
     place, option, where, *rest = shlex.split(command)
     assert chosen == f"Chosen: {lowest['threshold']:.6g}"
-    assert (place, option, rest) == (str(run.output), "--where", ["--output", "…"])
+    assert (place, option, rest) == (str(run.output), "--where", ["--input", str(run.source), "--output", "…"])
     again = run.refiltered(where=where)
     assert len(pd.read_parquet(again / "data")) == lowest["rows_kept"]
     *_, at_recall = run.command("evaluate", "--labels", census, "--choose", "recall=0.6")
@@ -146,6 +146,18 @@ def test_a_gate_ends_with_1_unless_the_lower_limits_hold(run: LabelledRun, label
     said = run.command("evaluate", "--labels", labels, "--min-recall", 0.99, exit_code=1)
 
     assert said[-1] == f"The recall at {THRESHOLD} may be as low as {low_recall:.1%}, and --min-recall is 99.0%."
+
+
+def test_a_share_that_no_threshold_reaches_ends_with_1_and_table_and_evidence_are_there(
+    run: LabelledRun, labels: Path, tmp_path: Path
+) -> None:
+    evidence = tmp_path / "evidence.json"
+
+    said = run.command("evaluate", "--labels", labels, "--choose", "precision=0.999", "--output", evidence, exit_code=1)
+
+    assert said[-1].startswith("No threshold has a precision of 99.9% for certain: the highest lower limit is ")
+    assert any(line.lstrip().startswith(f"{THRESHOLD}*") for line in said)
+    assert json.loads(evidence.read_text())["threshold"] == THRESHOLD
 
 
 def test_labels_of_a_simple_sample_need_no_weights(run: LabelledRun, tmp_path: Path) -> None:

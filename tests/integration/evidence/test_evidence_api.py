@@ -88,7 +88,7 @@ def test_the_labels_are_another_runs_scores_by_its_place(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda folder: shardsift.sample(folder / "kept"), r"Name it with input\."),
+        (lambda folder: shardsift.sample(folder / "kept"), r"Name it with input, or name the run instead"),
         (lambda folder: shardsift.sample(folder / "kept", rows=0), "rows=0 is wrong"),
         (lambda folder: shardsift.evaluate(folder / "kept", "./missing"), "No run is published at"),
         (lambda folder: shardsift.evaluate(folder / "kept", sheet_of(folder)), "the table has no label yet"),

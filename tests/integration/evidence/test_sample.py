@@ -243,7 +243,7 @@ def test_what_cannot_be_sampled_is_one_sentence(run: LabelledRun) -> None:
 
     for arguments, message in (
         ((*source, "--output", run.files / "none/a.csv"), "There is no folder "),
-        (("--output", new), "Texts are read from the input. Name it with --input."),
+        (("--output", new), "Texts are read from the input. Name it with --input, or name the run instead"),
         (("--output", new, "--input", sheet), "is in "),
         (
             (*source, "--output", new, "--columns", "url,topics"),

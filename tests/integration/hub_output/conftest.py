@@ -58,9 +58,9 @@ def half(run: HubRun, enqueued: None) -> HubRun:
     return run
 
 
-@pytest.fixture(params=["alone", "an extension"])
+@pytest.fixture
 def half_and_rest(request: pytest.FixtureRequest, run: HubRun, enqueued: None) -> tuple[HubRun, tuple[Shard, ...]]:
-    """A run of which two of four shards are done, and its other shards."""
+    """A run of which two of four shards are done, and its other shards. The parameter is "alone" or "an extension"."""
     first, rest = (A, B), (C, D)
     if request.param == "an extension":
         run.score(*SHARDS)

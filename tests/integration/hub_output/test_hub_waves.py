@@ -119,22 +119,25 @@ class TestWaves:
         assert half.titles() == ["initial commit"]
 
     @pytest.mark.parametrize(
-        ("method", "step"),
+        ("half_and_rest", "method", "step"),
         [
-            ("POST", "/commit/shardsift"),
-            ("POST", "/commit/main"),
+            ("alone", "POST", "/commit/shardsift"),
+            ("an extension", "POST", "/commit/main"),
             *(
-                pytest.param(*request, marks=pytest.mark.faults)
-                for request in [
+                pytest.param(kind, method, step, marks=pytest.mark.faults)
+                for kind in ("alone", "an extension")
+                for method, step in [
                     ("POST", "/branch/"),
                     ("DELETE", "/branch/"),
                     ("POST", "/validate-yaml"),  # the card's, before the manifest is uploaded
                     ("POST", "/preupload/main"),
+                    ("POST", "/commit/main" if kind == "alone" else "/commit/shardsift"),
                     (None, "/info/lfs/objects/batch|/xet-write-token/"),
                     (None, "^/lfs/[0-9a-f]|/shards"),  # the last request of an upload
                 ]
             ),
         ],
+        indirect=["half_and_rest"],
     )
     def test_another_finalizer_goes_on_from_any_step(
         self, half_and_rest: tuple[HubRun, tuple[Shard, ...]], step: str, method: str | None

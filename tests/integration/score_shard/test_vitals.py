@@ -51,6 +51,7 @@ def test_the_phases_add_up_to_the_time_and_name_what_takes_it(
 
     spent = made.seconds
     assert sum(spent.values()) == pytest.approx(made.finished_at - made.started_at, rel=0.03)
+    assert [round(time, 3) for time in (made.started_at, made.finished_at)] == [made.started_at, made.finished_at]
     assert spent[Phase.DEVICE] >= WINDOWS * score_seconds
     assert max(spent, key=lambda phase: spent[phase]) == mostly
 
