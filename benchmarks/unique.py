@@ -1,7 +1,7 @@
 """Measure how `--unique` finds equal texts: seconds, memory and disk for many digests, of which three of four are doubled.
 
-Writes shards of random digests as a run has them, and looks for the duplicates as the finalizer does. Rewriting data
-files is not part of it: that takes what merging takes.
+Writes shards of random digests as a run has them, with texts of some 100 characters. Looks for the duplicates as the
+finalizer does, then does all of it: looks for them and rewrites the data files without them.
 """
 
 import argparse
@@ -11,23 +11,30 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from shardsift.fleet.ledger import Ledger
+from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.output_columns import TEXT_DIGEST
-from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.run.receipt import Receipt, Receipts
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.fleet.storage.open_output import open_output
-from shardsift.producer.publishing.unique import TextsOnDisk, add_kept_texts, is_first
+from shardsift.producer.local.redis import embedded_redis
+from shardsift.producer.publishing.unique import TextsOnDisk, add_kept_texts, is_first, remove_duplicates
+from support.ledger_states import claimed
+from support.outputs import file_sha256
 from support.records import a_receipt, a_shard, a_spec, an_output_file
 
-SHARDS = 40
+ROWS = 500_000  # of a shard
 DOUBLED = 4  # rows of a text, on average
 
 
@@ -56,35 +63,57 @@ def main() -> None:
             "peak_mib": _peak_mib(),
             "peak_mib_before": before,
         }
+        with embedded_redis(Path(folder)) as url:
+            ledger = Ledger.connect(Settings(redis_url=url))
+            _record(ledger, spec, receipts)
+            began = time.perf_counter()
+            remove_duplicates(ledger, spec, open_output(spec.output_uri, spec.run_id), Receipts(receipts))
+            seconds = round(time.perf_counter() - began, 1)
+            left = sum(receipt.rows_kept for receipt in ledger.receipts(spec.run_id))
+        assert left == texts
+        figures |= {"seconds_with_rewriting": seconds, "peak_mib_with_rewriting": _peak_mib()}
         sys.stdout.write(json.dumps(figures, indent=2) + "\n")
 
 
 def _write(output: Path, spec: RunSpec, rows: int) -> tuple[list[Receipt], int]:
     """Write the data and scores files of each shard. Returns their receipts, and the number of different texts."""
-    random, each = np.random.default_rng(7), rows // SHARDS
+    random = np.random.default_rng(7)
     receipts, seen = [], np.zeros(rows // DOUBLED, np.bool_)
     row_column = spec.row_columns[1]
-    for number in range(SHARDS):
+    for number in range(rows // ROWS):
         shard = a_shard(f"crawl/{number:03}")
-        chosen = random.integers(0, len(seen), each)
+        chosen = random.integers(0, len(seen), ROWS)
         seen[chosen] = True
-        digests = np.empty((each, 2), np.uint64)
+        digests = np.empty((ROWS, 2), np.uint64)
         digests[:, 0] = chosen.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # spread over all first bits
         digests[:, 1] = chosen
-        column = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), each, [None, pa.py_buffer(digests)])
+        column = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), ROWS, [None, pa.py_buffer(digests)])
         for path, table in (
-            (shard.data_path, pa.table({row_column: np.arange(each)})),
+            (shard.data_path, pa.table({row_column: np.arange(ROWS), "text": _texts(chosen)})),
             (shard.scores_path, pa.table({TEXT_DIGEST.name: column})),
         ):
             (output / path).parent.mkdir(parents=True, exist_ok=True)
             pq.write_table(table, output / path, write_page_checksum=True)
         files = (
-            replace(an_output_file(path, rows=each), staged_path=path) for path in (shard.data_path, shard.scores_path)
+            replace(an_output_file(path, rows=ROWS, sha256=file_sha256(output / path)), staged_path=path)
+            for path in (shard.data_path, shard.scores_path)
         )
         data, scores = files
-        counts = {"rows_in": each, "rows_kept": each, "rows_dropped": 0, "rows_errored": 0}
+        counts = {"rows_in": ROWS, "rows_kept": ROWS, "rows_dropped": 0, "rows_errored": 0}
         receipts.append(a_receipt(spec.run_id, shard, data=data, scores=scores, errors={}, **counts))
     return receipts, int(np.count_nonzero(seen))
+
+
+def _texts(numbers: npt.NDArray[np.int64]) -> pa.Array:
+    return pc.binary_repeat(pc.binary_join_element_wise(pa.array(numbers).cast(pa.string()), "is here", " "), 6)
+
+
+def _record(ledger: Ledger, spec: RunSpec, receipts: Sequence[Receipt]) -> None:
+    """Record that a worker has done each shard."""
+    shards = [a_shard(receipt.shard) for receipt in receipts]
+    ledger.create_run(spec, shards, now=1.0)
+    for shard, receipt in zip(shards, receipts, strict=True):
+        ledger.complete(claimed(ledger, spec.run_id, shard), receipt)
 
 
 def _peak_mib() -> int:
