@@ -180,13 +180,8 @@ def evaluate(
                 ledger.set_evidence(run_id, found.to_json())  # for a repair, if the manifest is lost
         say(f"The card of {run.output_uri} has these figures.")
     if reaching:
-        refilter_it = [
-            "producer",
-            "refilter",
-            target,
-            "--where",
-            f"{found.score_column} >= {reaching[0].threshold:.9g}",
-        ]
+        where = f"{found.score_column} >= {reaching[0].threshold:.9g}"
+        refilter_it = ["producer", "refilter", target, "--where", where]
         refilter_it += [*(["--evidence", str(output)] if output else []), *_inputs(source)]
         say(f"Chosen: {reaching[0].threshold:.6g}. {shlex.join(refilter_it)} --output …")
     for line in unmet:
