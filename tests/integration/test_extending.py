@@ -14,6 +14,7 @@ from hubserver import HubServer
 from shardsift.fleet.errors import NothingToAdd, UsageError
 from shardsift.fleet.run.receipt import Receipts
 from shardsift.fleet.scorers.stored_scores import published_run
+from shardsift.fleet.storage.folder import FolderOutput
 from shardsift.fleet.storage.inspection import Finding
 from shardsift.fleet.storage.open_output import open_output
 from shardsift.producer.cli import cli
@@ -294,6 +295,41 @@ def test_a_refilter_in_place_replaces_all_runs_of_a_dataset(
     (run_id,) = published_run(uri).run_ids
     assert run_id not in before
     assert verify(uri, source=(str(source),)).faults == ()
+
+
+@pytest.mark.parametrize("is_base_late", [True, False])
+def test_a_base_repaired_while_its_extension_is_published_loses_no_line_and_no_file(
+    is_base_late: bool, runs: Runs, source: Path, grow: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of both has read the manifest when the other writes it."""
+    out = runs.publish(source, where="score > 0.1")
+    grow(3)
+    plan = plan_run(runs.options(source, extends=True, where="score > 0.1"))
+    open_output(str(out), plan.spec.run_id).reserve(plan.spec)
+    runs.ledger.create_run(plan.spec, plan.shards, now=1.0)
+    score(runs.ledger, runs.scorer, plan.spec, plan.shards, scratch=runs.folder / "scratch")
+    (out / "README.md").unlink()
+    run_ids_of = (plan.spec.run_id, plan.spec.extends)
+    early, late = run_ids_of if is_base_late else run_ids_of[::-1]
+    publish = FolderOutput.publish
+
+    def publish_after_the_other(output: FolderOutput, *what: Any, **how: Any) -> str:
+        monkeypatch.setattr(FolderOutput, "publish", publish)
+        inspect_or_finalize(early)
+        return publish(output, *what, **how)
+
+    def inspect_or_finalize(run_id: str | None) -> None:
+        if run_id == plan.spec.run_id:
+            finalize_run(runs.ledger, run_id, without_failed=False)
+        else:
+            inspect_and_repair(runs.ledger, str(run_id), hashes=False)
+
+    monkeypatch.setattr(FolderOutput, "publish", publish_after_the_other)
+    inspect_or_finalize(late)
+
+    assert run_ids(out) == (plan.spec.extends, plan.spec.run_id)
+    assert len(Dataset(source, out).manifest.receipts) == 4
+    assert verify(str(out), source=(str(source),)).faults == ()
 
 
 def test_a_refilter_adds_to_its_earlier_output_what_its_source_has_got_since(

@@ -16,13 +16,20 @@ from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
 
-from shardsift.fleet.errors import OutputDamaged, ShardError, TransientError, UsageError
+from shardsift.fleet.errors import OutputDamaged, PublishConflict, ShardError, TransientError, UsageError
 from shardsift.fleet.run.receipt import OutputFile, Receipt
 from shardsift.fleet.run.spec import RunSpec, data_path_of, disclosed_spec, scores_path_of
 from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.files import READERS, Files, hashed
 from shardsift.fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, StoredFile, files_of
-from shardsift.fleet.storage.manifest import Manifest, findings, last_manifest, read_manifest, replaced_files
+from shardsift.fleet.storage.manifest import (
+    Manifest,
+    findings,
+    is_outdated,
+    last_manifest,
+    read_manifest,
+    replaced_files,
+)
 from shardsift.fleet.storage.output import (
     ACCEPTED_PATH,
     CARD_PATH,
@@ -174,8 +181,10 @@ class FolderOutput(Output):
     ) -> str:
         with translated(f"Publishing {self.run_id} to {self.uri}"):
             staged = self._checked(receipts)
-            after = read_manifest(documents.get(MANIFEST_PATH))
-            for path in sorted({*removed, *replaced_files(self.manifest(), after)}):
+            before, after = self.manifest(), read_manifest(documents.get(MANIFEST_PATH))
+            if is_outdated(before, after, self.run_id):
+                raise PublishConflict(f"Another run was published in {self.uri} meanwhile.")
+            for path in sorted({*removed, *replaced_files(before, after)}):
                 self._files.remove(path)
             for shard, file in staged:
                 self._move_into_place(shard, file)

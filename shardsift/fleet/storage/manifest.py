@@ -20,7 +20,14 @@ from shardsift.fleet.run.model import folder_revision
 from shardsift.fleet.run.receipt import Provenance, Receipt, Receipts
 from shardsift.fleet.run.spec import RunSpec, disclosed_spec
 from shardsift.fleet.storage.inspection import Finding, Problem, StoredFile, compare, files_of, is_readable_card
-from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, differences_in_meaning, output_files
+from shardsift.fleet.storage.output import (
+    CARD_PATH,
+    MANIFEST_PATH,
+    differences_in_meaning,
+    digests,
+    is_among,
+    output_files,
+)
 
 _RUN = b"shardsift.run"  # JSON of everything that is not in the rows
 _DIGEST = b"shardsift.sha256"
@@ -243,6 +250,19 @@ def replaced_files(before: Manifest | None, after: Manifest | None) -> list[str]
         return []
     there, here = ({file.path for file in files_of(found.receipts)} for found in (before, after))
     return sorted(there - here)
+
+
+def is_outdated(before: Manifest | None, after: Manifest | None, run_id: str) -> bool:
+    """Return whether the manifest that a run is about to write lacks published lines of other runs.
+
+    Lines of shards that the run has scored again may go, and all lines may if the run replaces the dataset in place.
+    """
+    if before is None or after is None or before.gives_way_to(after.spec):
+        return False
+    own = {receipt.shard for receipt in after.receipts_of(run_id)}
+    here = {file for receipt in after.receipts for file in digests(receipt)}
+    others = (receipt for receipt in before.receipts if receipt.run_id != run_id and receipt.shard not in own)
+    return any(not is_among(receipt, here) for receipt in others)
 
 
 def findings(
