@@ -180,13 +180,16 @@ def evaluate(
                 ledger.set_evidence(run_id, found.to_json())  # for a repair, if the manifest is lost
         say(f"The card of {run.output_uri} has these figures.")
     if reaching:
-        where = f"{found.score_column} >= {reaching[0].threshold:.9g}"
-        refilter_it = ["producer", "refilter", target, "--where", where]
-        refilter_it += [*(["--evidence", str(output)] if output else []), *_inputs(source)]
-        say(f"Chosen: {reaching[0].threshold:.6g}. {shlex.join(refilter_it)} --output …")
+        refilter_it = _refilter(target, f"{found.score_column} >= {reaching[0].threshold:.9g}", output, source)
+        say(f"Chosen: {reaching[0].threshold:.6g}. {refilter_it} --output …")
     for line in unmet:
         say(line)
     raise typer.Exit(ExitCode.FAILED if unmet else ExitCode.DONE)
+
+
+def _refilter(target: str, where: str, evidence: Path | None, source: list[str] | None) -> str:
+    by = ["--evidence", str(evidence)] if evidence else []
+    return shlex.join(["producer", "refilter", target, "--where", where, *by, *_inputs(source)])
 
 
 def _inputs(source: list[str] | None) -> list[str]:

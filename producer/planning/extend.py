@@ -112,10 +112,11 @@ def _gone(there: Iterable[str], here: Collection[str], subsets: Collection[str])
 
 def _nothing_to_add(published: Published) -> NothingToAdd:
     shards = counted(len(published.receipts), "shard")
+    there = {"run_id": published.run_id, "output_uri": published.uri, "shards": len(published.receipts), "added": 0}
     return NothingToAdd(
         f"Nothing to add: the {shards} at {published.uri} have all files of the input. To check them: "
         f"producer verify {published.uri}",
-        {"run_id": published.run_id, "output_uri": published.uri, "shards": len(published.receipts), "added": 0},
+        published=there,
     )
 
 

@@ -44,9 +44,9 @@ class ScoredBefore(UsageError):
 
 
 class NothingToAdd(ShardsiftError):
-    """A dataset that was to be extended has all files of the input. `published` says what is there, for `--json`."""
+    """A dataset that was to be extended has all files of the input. `published` has what `--json` prints."""
 
-    def __init__(self, message: str, published: dict[str, object]) -> None:
+    def __init__(self, message: str, *, published: dict[str, object] | None = None) -> None:  # pickling needs a default
         super().__init__(message)
         self.published = published
 

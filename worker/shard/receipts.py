@@ -73,7 +73,7 @@ def make_receipt(
 
 
 def _to_milliseconds(seconds: float) -> float:
-    """Round a time as the manifest does. A card that is made of both then has the same speed."""
+    """Round a time as the manifest does, so that a card has the same rows per second before and after a repair."""
     return round(seconds * 1000) / 1000
 
 

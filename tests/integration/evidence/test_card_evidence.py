@@ -26,8 +26,6 @@ from support.outputs import Published, published_rows
 from support.small_run import Runs
 
 NO_EVIDENCE = "There is no evidence yet."
-
-
 FILES = ["folder", pytest.param("memory", marks=pytest.mark.slow), "hub"]
 
 
