@@ -8,7 +8,6 @@ like the first one, Spearman's correlation is within 0.001 of the correlation of
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -21,26 +20,24 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.inputs.identity import are_of_other_bytes
 from shardsift.fleet.run.filter import Filter
 from shardsift.fleet.run.receipt import Receipt
-from shardsift.fleet.storage.manifest import files_digest, scores_revision
+from shardsift.fleet.storage.manifest import files_digest
 from shardsift.fleet.storage.open_output import stored_scores
 from shardsift.producer.evidence.evaluation import (
     Agreement,
     DisagreeingRow,
     Evaluation,
     LeftOut,
-    Question,
     StratumLabels,
+    Subject,
+    evaluation_of,
     label_file,
-    worst_first,
 )
-from shardsift.producer.evidence.evidence import model_and_scoring
 from shardsift.producer.evidence.intervals import Floats, Measured, Part, measured_parts
 from shardsift.producer.evidence.sheet import LABEL
 from shardsift.producer.evidence.strata import Scores, Stratum, cells_of, text_of
 from shardsift.producer.planning.cut import Integers, RankedRun, Values, keys_of, scores_of_keys
-from shardsift.producer.planning.options import Ranking
 from shardsift.producer.scores.distribution import lowest_kept
-from shardsift.producer.scores.scored_run import ScoredRun, ranked_by, with_texts
+from shardsift.producer.scores.scored_run import ScoredRun, with_texts
 
 _PARTS = np.arange(1, 64) / 64  # quantiles of the first shard
 _CELLS = 1 << 15
@@ -74,24 +71,15 @@ class Counts(NamedTuple):
         return Counts(*(one[self.numbers == number] for one in self))
 
 
-def compared(
-    run: ScoredRun,
-    column: str,
-    other: ScoredRun,
-    question: Question,
-    *,
-    threshold: float | None,
-    thresholds: Sequence[float],
-    within: str | None,
-    source: tuple[str, ...],
-) -> Evaluation:
+def compared(subject: Subject, other: ScoredRun) -> Evaluation:
     """Measure the thresholds of a score, with another run's scores as labels.
 
     The labels are the column of the same name, if the other run has it, otherwise its only score column.
     Raises UsageError if no row has both scores, or if it is not known which scores of the other run are good.
     """
+    run, column, threshold = subject.run, subject.column, subject.threshold
     label_column = column if column in other.spec.scoring_of else other.column(None)
-    positive = question.positive or _own_condition(other, label_column)
+    positive = subject.question.positive or _own_condition(other, label_column)
     theirs = {receipt.shard: receipt for receipt in other.receipts}
     common = [
         one
@@ -100,41 +88,27 @@ def compared(
     ]
     if not common:
         raise UsageError(f"{run.name} and {other.name} have no shard in common. Name runs of the same input.")
-    ranked = ranked_by(replace(run, receipts=common), Ranking(score_columns=(column,), within=within), source)
-    values: Values = [] if within else [None]
+    ranked = subject.ranked(subject.within, common)
+    values: Values = [] if subject.within else [None]
     stored = partial(stored_scores, other.output_uri, [theirs[one.shard] for one in common], [label_column])
-    counts, parts = _counted(_both(ranked, stored(), values), thresholds, positive)
-    by_value = {text_of(values[number]): counts.with_value(number) for number in np.unique(counts.numbers).tolist()}
-    furthest = _furthest(_both(ranked, stored(), values), counts, parts, question.disagreeing)
-    shards = run.shards_of_input(source or run.input_uris or other.input_uris) if furthest else {}
-    labelled = tuple(_strata(counts, thresholds))
-    model, scoring = model_and_scoring(run.spec, column)
-    return Evaluation(
-        name=run.name,
-        run_id=run.receipts[0].run_id,
-        scores_revision=scores_revision(run.receipts),
-        score_column=column,
-        model=model,
-        scoring=scoring,
-        threshold=threshold,
+    counts, parts = _counted(_both(ranked, stored(), values), subject.thresholds, positive)
+    numbers = np.unique(counts.numbers).tolist() if subject.within else []
+    by_value = {text_of(values[number]): counts.with_value(number) for number in numbers}
+    furthest = _furthest(_both(ranked, stored(), values), counts, parts, subject.question.disagreeing)
+    shards = run.shards_of_input(subject.source or run.input_uris or other.input_uris) if furthest else {}
+    strata = [*_strata(counts, subject.thresholds)]
+    judged = {} if threshold is None else {subject.thresholds.index(threshold): threshold}
+    return evaluation_of(
+        subject,
         positive=positive,
-        judge=question.judge,
-        labels=label_file(labelled, file=f"{other.name}, {label_column}", sha256=files_digest(other.receipts)),
-        strata=tuple(one.as_json() for one in labelled),
-        labelled_strata=labelled,
-        thresholds=tuple(_measured(counts, dict(enumerate(thresholds)))),
-        within=within,
-        values=worst_first(
-            {
-                value: _measured(found, {thresholds.index(threshold): threshold})[0]
-                for value, found in by_value.items()
-                if within and threshold is not None
-            }
-        ),
+        labels=label_file(strata, file=f"{other.name}, {label_column}", sha256=files_digest(other.receipts)),
+        strata=strata,
+        thresholds=_measured(counts, dict(enumerate(subject.thresholds))),
+        values={value: _measured(found, judged)[0] for value, found in by_value.items() if judged},
         agreement=Agreement(
             run_id=other.receipts[0].run_id,
             spearman=_spearman(counts),
-            values={value: _spearman(found) for value, found in by_value.items() if within},
+            values={value: _spearman(found) for value, found in by_value.items()},
             left_out=tuple(_left_out(one, len(common), int(counts.rows.sum())) for one in (run, other)),
         ),
         disagreeing=with_texts(furthest, run, run.spec.scoring_of[column], shards),

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from os import PathLike
 
@@ -13,24 +13,22 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.keywords import Location, text_of_place
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.process.wording import counted
-from shardsift.fleet.storage.manifest import scores_revision
 from shardsift.producer.evidence.agreement import compared
 from shardsift.producer.evidence.evaluation import (
     NO_THRESHOLD,
     Evaluation,
     Question,
     StratumLabels,
+    Subject,
+    evaluation_of,
     label_file,
-    worst_first,
 )
-from shardsift.producer.evidence.evidence import model_and_scoring
 from shardsift.producer.evidence.intervals import LabelledStratum, Measured, measured
 from shardsift.producer.evidence.sheet import WEIGHT, ArrowTable, Labels, good_rows, is_sheet, read_labels
 from shardsift.producer.evidence.strata import Scores, Stratum, check_divides, text_of
 from shardsift.producer.planning.cut import Integers, RankedRun, Values, scores_of_keys
-from shardsift.producer.planning.options import Ranking
 from shardsift.producer.scores.distribution import Bin, lowest_kept, score_bins
-from shardsift.producer.scores.scored_run import ScoredRun, ranked_by, scored_run
+from shardsift.producer.scores.scored_run import ScoredRun, scored_run
 from shardsift.producer.transient_errors import with_retries
 
 _FEW = 0.001  # share of the rows
@@ -90,52 +88,56 @@ def evaluate_run(
     """
     column = run.column(score_column)
     threshold, thresholds = _asked(run, column, question)
+    subject = Subject(
+        run=run,
+        column=column,
+        question=question,
+        threshold=threshold,
+        thresholds=thresholds,
+        within=within,
+        source=source,
+    )
     if isinstance(labels, ScoredRun):
-        return compared(
-            run, column, labels, question, threshold=threshold, thresholds=thresholds, within=within, source=source
-        )
+        return compared(subject, labels)
     if question.disagreeing:
         raise UsageError("--disagreeing compares two runs. Name another run of the same input with --labels.")
     drawn_within = _drawn_within(labels, within)
-    filtered = lowest_kept(run.spec.where, column)
     if within and threshold is None:
         raise UsageError(NO_THRESHOLD)
-    within = drawn_within or within
-    good, positive = good_rows(labels, question.positive, threshold if filtered is None else filtered)
+    return _by_labels(replace(subject, within=drawn_within or within), labels, drawn_within)
+
+
+def _by_labels(subject: Subject, labels: Labels, drawn_within: str | None) -> Evaluation:
+    """Measure by the labels of a sheet whose rows were drawn within the values of `drawn_within`."""
+    threshold, within = subject.threshold, subject.within
+    filtered = lowest_kept(subject.run.spec.where, subject.column)
+    good, positive = good_rows(labels, subject.question.positive, threshold if filtered is None else filtered)
     _check_unlike(labels, good, positive)
-    joined = _joined(ranked_by(run, Ranking(score_columns=(column,), within=drawn_within), source), labels, thresholds)
+    ranked = subject.ranked(drawn_within)
+    joined = of_values = _joined(ranked, labels, subject.thresholds)
     _check_drawn(labels, joined)
-    ranked = ranked_by(run, Ranking(score_columns=(column,), within=within), source)
-    of_values = joined if within == drawn_within else _joined(ranked, labels, thresholds)
-    found = {stratum: _labelled(labels, good, joined, stratum, thresholds) for stratum in _ordered(labels)}
+    found = {stratum: _labelled(labels, good, joined, stratum, subject.thresholds) for stratum in _ordered(labels)}
     if lacking := [stratum for stratum, one in found.items() if not len(one.is_good)]:
         raise UsageError(f"No row with {lacking[0]} is labelled in {labels.name}. Label at least one of each stratum.")
-    figures = tuple(measured([*found.values()], thresholds))
+    figures = measured([*found.values()], subject.thresholds)
     for one in figures:
-        if one.threshold in question.at:
+        if one.threshold in subject.question.at:
             check_divides(one.threshold, kept=one.rows_kept, rows=one.rows)
-    labelled = tuple(
+    strata = [
         StratumLabels(stratum=stratum, rows=one.all.rows, labels=one.all.labels, good=one.all.good)
         for stratum, one in found.items()
-    )
-    model, scoring = model_and_scoring(run.spec, column)
-    return Evaluation(
-        name=run.name,
-        run_id=run.receipts[0].run_id,
-        scores_revision=scores_revision(run.receipts),
-        score_column=column,
-        model=model,
-        scoring=scoring,
-        threshold=threshold,
+    ]
+    if within != drawn_within:
+        ranked = subject.ranked(within)
+        of_values = _joined(ranked, labels, subject.thresholds)
+    return evaluation_of(
+        subject,
         positive=positive,
-        judge=question.judge,
-        labels=label_file(labelled, file=labels.name, sha256=labels.digest, weighted=labels.is_weighted),
-        strata=tuple(one.as_json() for one in labelled),
-        labelled_strata=labelled,
+        labels=label_file(strata, file=labels.name, sha256=labels.digest, weighted=labels.is_weighted),
+        strata=strata,
         thresholds=figures,
-        within=within,
+        values=_by_value(labels, good, of_values, threshold) if within and threshold is not None else {},
         notes=ranked.of_unranked("are in no line of a value"),
-        values=worst_first(_by_value(labels, good, of_values, threshold) if within and threshold is not None else {}),
     )
 
 

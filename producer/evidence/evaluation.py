@@ -3,15 +3,19 @@
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.wording import counted
-from shardsift.producer.evidence.evidence import Evidence, LabelFile
+from shardsift.fleet.run.receipt import Receipt
+from shardsift.fleet.storage.manifest import scores_revision
+from shardsift.producer.evidence.evidence import Evidence, LabelFile, model_and_scoring
 from shardsift.producer.evidence.intervals import Measured, Part, Share, most_good_rows
 from shardsift.producer.evidence.strata import Stratum
-from shardsift.producer.scores.scored_run import NearRow, near_lines
+from shardsift.producer.planning.cut import RankedRun
+from shardsift.producer.planning.options import Ranking
+from shardsift.producer.scores.scored_run import NearRow, ScoredRun, near_lines, ranked_by
 
 NO_THRESHOLD = "The filter of this run is not one threshold. Name the one to judge with --at."
 _HEAD = ("kept", "precision", "recall", "F1", "good lost", "bad kept")
@@ -33,6 +37,24 @@ class Question:
     positive: str | None = None
     judge: str | None = None
     disagreeing: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A score column of a run, and what to measure of it: thresholds and, at one of them, each value of `within`."""
+
+    run: ScoredRun
+    column: str
+    question: Question
+    threshold: float | None  # the one to judge, which is among `thresholds`; None if there is none
+    thresholds: Sequence[float]  # ascending
+    within: str | None  # a column of the input
+    source: tuple[str, ...]  # the input, if the user named it
+
+    def ranked(self, within: str | None, receipts: Sequence[Receipt] | None = None) -> RankedRun:
+        """Rank the rows by the score, separately for each value of `within`; of all shards unless `receipts` are given."""
+        run = self.run if receipts is None else replace(self.run, receipts=receipts)
+        return ranked_by(run, Ranking(score_columns=(self.column,), within=within), self.source)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,13 +240,46 @@ class Evaluation(Evidence):
         )
 
 
-def label_file(labelled: Sequence[StratumLabels], *, file: str, sha256: str, weighted: bool = True) -> LabelFile:
-    rows, good = sum(one.labels for one in labelled), sum(one.good for one in labelled)
+def evaluation_of(
+    subject: Subject,
+    *,
+    positive: str,
+    labels: LabelFile,
+    strata: Sequence[StratumLabels],
+    thresholds: Sequence[Measured],
+    values: Mapping[str, Measured],
+    agreement: Agreement | None = None,
+    disagreeing: Sequence[DisagreeingRow] = (),
+    notes: tuple[str, ...] = (),
+) -> Evaluation:
+    """Describe the run, what made its scores and who gave the labels, beside the figures. Sorts `values` by precision."""
+    run, column = subject.run, subject.column
+    model, scoring = model_and_scoring(run.spec, column)
+    return Evaluation(
+        name=run.name,
+        run_id=run.receipts[0].run_id,
+        scores_revision=scores_revision(run.receipts),
+        score_column=column,
+        model=model,
+        scoring=scoring,
+        threshold=subject.threshold,
+        positive=positive,
+        judge=subject.question.judge,
+        labels=labels,
+        strata=tuple(one.as_json() for one in strata),
+        labelled_strata=tuple(strata),
+        thresholds=tuple(thresholds),
+        within=subject.within,
+        values=dict(sorted(values.items(), key=lambda item: low_limit(item[1], "precision"))),
+        agreement=agreement,
+        disagreeing=disagreeing,
+        notes=notes,
+    )
+
+
+def label_file(strata: Sequence[StratumLabels], *, file: str, sha256: str, weighted: bool = True) -> LabelFile:
+    rows, good = sum(one.labels for one in strata), sum(one.good for one in strata)
     return LabelFile(file=file, sha256=sha256, rows=rows, good=good, weighted=weighted)
-
-
-def worst_first(values: Mapping[str, Measured]) -> dict[str, Measured]:
-    return dict(sorted(values.items(), key=lambda item: low_limit(item[1], "precision")))
 
 
 def low_limit(one: Measured, name: str) -> float:

@@ -26,13 +26,14 @@ from shardsift.producer.evidence.sheet import (
     good_rows,
 )
 from shardsift.producer.evidence.strata import Stratum
+from shardsift.producer.planning.cut import RankedRun
 from shardsift.producer.planning.options import Ranking
 from shardsift.producer.scores.distribution import lowest_kept
 from shardsift.producer.scores.input_rows import read_rows, source_of
 from shardsift.producer.scores.scored_run import ScoredRun, ranked_by
 from shardsift.producer.transient_errors import with_retries
 
-_WITHOUT_THRESHOLD = Fraction(1, 10)  # draw around the edge of this share of the best rows
+_BEST = Fraction(1, 10)  # share of the rows, whose edge is the threshold of a run without one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,16 +65,11 @@ def rows_to_label(
     or no row can be drawn, ShardError if the input has changed.
     """
     column = run.column(score_column)
-    if more and (within or columns):
-        raise UsageError(
-            "--more draws within the same values and shows the same columns. Leave --within and --columns out."
-        )
-    if more and not len(more.table):
-        raise UsageError(f"{more.name} has no rows. Draw the first ones without --more.")
     if at is not None and not math.isfinite(at):
         raise UsageError(f"--at {at:g} is not a number that a score can reach.")
     names = dict(run.spec.columns)
     if more:
+        _check_goes_on(more, within, columns)
         columns = [name for name in more.table.column_names if name in names and name not in SHEET_COLUMNS]
         within = more.strata[0].within
     _check_columns(columns, names)
@@ -84,16 +80,7 @@ def rows_to_label(
         )
     ranked = ranked_by(run, Ranking(score_columns=(column,), within=within), source)
     filtered = lowest_kept(run.spec.where, column)
-    threshold = filtered if at is None else at
-    lines = []
-    if len(run.receipts) < run.shards:
-        lines.append(f"Drawn from the {len(run.receipts):,} of {run.shards:,} shards that are scored.")
-    if threshold is None:
-        best = replace(ranked, ranking=Ranking(score_columns=(column,))).edges([_WITHOUT_THRESHOLD])
-        threshold = best[0].score
-        lines.append(
-            f"The filter has no threshold: drawn around {threshold:.6g}, above which is the best tenth. Another: --at"
-        )
+    threshold = at if at is not None else filtered if filtered is not None else _edge_of_best(ranked)
     drawn = draw_rows(
         ranked,
         threshold=threshold,
@@ -108,6 +95,13 @@ def rows_to_label(
         table = below(more.table, table)
     strata = [*(more.strata if more else ()), *(row.stratum for row in drawn.rows)]
     table = _weighted(table, strata, drawn.rows_of_stratum)
+    lines = []
+    if len(run.receipts) < run.shards:
+        lines.append(f"Drawn from the {len(run.receipts):,} of {run.shards:,} shards that are scored.")
+    if at is None and filtered is None:
+        lines.append(
+            f"The filter has no threshold: drawn around {threshold:.6g}, above which is the best tenth. Another: --at"
+        )
     lines.append(
         f"{len(drawn.rows):,} rows of {len(drawn.rows_of_stratum):,} strata around {column} >= {threshold:.6g}."
     )
@@ -115,6 +109,21 @@ def rows_to_label(
         ((stratum, count),) = Counter(row.stratum for row in drawn.rows).most_common(1)
         lines.append(f"{count:,} of them have {stratum}, where more labels narrow the intervals most.")
     return Sheet(table=table, lines=(*lines, *ranked.of_unranked("are in no stratum")))
+
+
+def _check_goes_on(more: Labels, within: str | None, columns: Sequence[str]) -> None:
+    if within or columns:
+        raise UsageError(
+            "--more draws within the same values and shows the same columns. Leave --within and --columns out."
+        )
+    if not len(more.table):
+        raise UsageError(f"{more.name} has no rows. Draw the first ones without --more.")
+
+
+def _edge_of_best(ranked: RankedRun) -> float:
+    """Find the score that separates the best tenth of all rows."""
+    of_all = replace(ranked, ranking=replace(ranked.ranking, within=None))
+    return of_all.edges([_BEST])[0].score
 
 
 def _weighted(table: pa.Table, strata: Sequence[Stratum], rows_of_stratum: Mapping[Stratum, int]) -> pa.Table:

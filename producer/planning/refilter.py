@@ -47,36 +47,15 @@ def plan_refilter(scores_uri: str, options: RefilterOptions, *, input_uris: tupl
     options = _with_filter(options, published.spec)
     lists = _drop_lists(options, published.spec)
     scored = replace(published.spec, buckets=None, best=None, extends=None, drop_lists=lists)
-    has_lines = published.runs and not options.input_uris and _is_on_hub(published)
-    uris = scored.input_uris if has_lines else options.input_uris or input_uris or _input_uris(published)
-    check_destination(output_uri, uris, public=options.public)
-    if has_lines:
-        source = _as_listed(published)
-    else:
-        found = list_input(*uris, in_subsets=bool(scored.subsets))
-        source = _as_it_was_scored(limited(found, scored.limit_rows), published)
+    source = _source(published, scored, options, input_uris, output_uri)
     if lists:
         with open_shard(source.shards[0].uri, scored) as file:
             check_list_columns(scored, file.schema)
-    ranked = RankedRun(
-        spec=scored,
-        output_uri=published.uri,
-        receipts=published.receipts,
-        shards={shard.name: shard for shard in source.shards},
-        ranking=options,
-    )
-    best, where, notes = best_rows(ranked, options.keep_top) if options.keep_top else (None, None, ())
-    buckets = buckets_of(ranked, options.buckets) if options.buckets else None
-    scorings = tuple(replace(scoring, scores_from=model_of(published)) for scoring in scored.scorings)
+    spec, notes = _with_other_rows(published, scored, source, options)
     spec = replace(
-        scored,
+        spec,
         input_uris=source.uris,
         input_revision=source.revision,
-        scorings=scorings,
-        where=where or condition(options, scorings),
-        buckets=buckets,
-        best=best,
-        unique=options.unique,
         target_file_bytes=file_bytes(options.target_file_size, by_default=scored.target_file_bytes),
         output_uri=absolute_uri(output_uri),
     )
@@ -92,12 +71,7 @@ def plan_refilter(scores_uri: str, options: RefilterOptions, *, input_uris: tupl
         public=options.public,
         command=command,
         evidence=evidence_for(options.evidence, spec),
-        notes=(
-            *notes,
-            *(ranked.of_unranked("have no bucket") if buckets and best is None else ()),
-            *place_lines(options.output_uri),
-            *check_layout(spec, shards),
-        ),
+        notes=(*notes, *place_lines(options.output_uri), *check_layout(spec, shards)),
     )
 
 
@@ -115,6 +89,39 @@ def _output(published: Published, options: RefilterOptions) -> str:
         replaced = ", or say --replace" if is_on_hub(published.uri) else ""
         raise UsageError(f"--output {output_uri} is where the scores are read from. Choose another --output{replaced}.")
     return output_uri or published.uri
+
+
+def _source(
+    published: Published, scored: RunSpec, options: RefilterOptions, known_uris: tuple[str, ...], output_uri: str
+) -> Input:
+    """List the input that was scored: as the manifest names it if all of it is on the Hub, otherwise as it is now."""
+    has_lines = published.runs and not options.input_uris and _is_on_hub(published)
+    uris = scored.input_uris if has_lines else options.input_uris or known_uris or _input_uris(published)
+    check_destination(output_uri, uris, public=options.public)
+    if has_lines:
+        return _as_listed(published)
+    found = list_input(*uris, in_subsets=bool(scored.subsets))
+    return _as_it_was_scored(limited(found, scored.limit_rows), published)
+
+
+def _with_other_rows(
+    published: Published, scored: RunSpec, source: Input, options: RefilterOptions
+) -> tuple[RunSpec, tuple[str, ...]]:
+    """Return the spec that keeps the rows that the options ask for, and lines for the user."""
+    ranked = RankedRun(
+        spec=scored,
+        output_uri=published.uri,
+        receipts=published.receipts,
+        shards={shard.name: shard for shard in source.shards},
+        ranking=options,
+    )
+    best, where, notes = best_rows(ranked, options.keep_top) if options.keep_top else (None, None, ())
+    buckets = buckets_of(ranked, options.buckets) if options.buckets else None
+    if buckets and best is None:
+        notes = ranked.of_unranked("have no bucket")
+    scorings = tuple(replace(scoring, scores_from=model_of(published)) for scoring in scored.scorings)
+    where = where or condition(options, scorings)
+    return replace(scored, scorings=scorings, where=where, buckets=buckets, best=best, unique=options.unique), notes
 
 
 def _is_on_hub(published: Published) -> bool:

@@ -57,9 +57,8 @@ def test_labels_of_all_rows_give_exact_figures_at_each_threshold_and_each_value(
     source = ("--input", run.source, "--within", "topic")
 
     found = evaluated(run, census, "--at", 3.1, "--at", THRESHOLD, *source)
-    of_sheet_within = evaluated(
-        run, run.labelled(run.sheet("--rows", 1_000, "--within", "topic")), "--input", run.source
-    )
+    drawn_within = run.labelled(run.sheet("--rows", 1_000, "--within", "topic"))
+    of_sheet_within = evaluated(run, drawn_within, "--input", run.source)
 
     assert len(found["thresholds"]) > 8
     assert {3.1, THRESHOLD} <= {one["threshold"] for one in found["thresholds"]}
@@ -75,8 +74,9 @@ def test_labels_of_all_rows_give_exact_figures_at_each_threshold_and_each_value(
         lows = [one["precision"]["low"] for one in shown["values"].values()]
         assert lows == sorted(lows)
     assert figures(of_sheet_within["thresholds"][0])["rows"] == len(with_topic)
-    said = run.command("evaluate", "--labels", census, *source)
-    assert said[-1] == f"{SCORED - len(with_topic)} scored rows, whose topic is null, are in no line of a value."
+    for sheet in (census, drawn_within):
+        said = run.command("evaluate", "--labels", sheet, *source)
+        assert said[-1] == f"{SCORED - len(with_topic)} scored rows, whose topic is null, are in no line of a value."
 
 
 def test_a_few_labels_give_intervals_around_the_truth_and_the_exact_share_kept(run: LabelledRun, labels: Path) -> None:
