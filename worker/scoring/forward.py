@@ -186,7 +186,7 @@ def _scores(done: list[tuple[Int64s, torch.Tensor]], errors: dict[int, str], sha
 
 
 def _fetched(logits: list[torch.Tensor]) -> npt.NDArray[np.float32]:
-    """Copy all logits from the device at once. Errors in work that was queued on a GPU surface here.
+    """Copy all logits from the device at once. Errors of work that was queued on a GPU are raised here.
 
     Raises MemoryError for a lack of memory, and DeviceFault for any other error.
     """

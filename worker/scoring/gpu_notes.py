@@ -43,7 +43,7 @@ class GpuNotes:
 
     @contextmanager
     def trying(self, way: str) -> Iterator[None]:
-        """Leave a note for the worker's next process, if this one dies within the block."""
+        """Leave a note for the worker's next process if this process dies within the block."""
         deaths = self._deaths(way)
         if deaths:
             with deaths.open("a") as file:

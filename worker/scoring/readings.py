@@ -55,7 +55,7 @@ def one_sequence_each(tokenizer: TextTokenizer, outputs: int) -> TextReader:
 
 
 def texts_with(sequences: Int64s, offsets: Int64s) -> Indices:
-    """Return the indices of the texts that these sequences belong to, each once."""
+    """Return the indices of the texts to which these sequences belong, without duplicates."""
     return np.unique(np.searchsorted(offsets, sequences, side="right") - 1)
 
 

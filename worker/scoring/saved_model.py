@@ -121,12 +121,12 @@ def check_tokenizer(name: str, tokenizer: Any) -> None:
 
 
 def agree_on_padding(model: Any, tokenizer: Any, *, otherwise: int | None = None) -> None:
-    """Set a padding token where tokenizer or model has none that is in the model's vocabulary.
+    """Set a padding token in the tokenizer and the model if they have none within the model's vocabulary.
 
-    The tokenizer gets its end-of-sequence token, as for GPT-2 and Llama. The model gets `otherwise`, an id. If that is
+    The tokenizer gets its end-of-sequence token, as for GPT-2 and Llama. The model gets the id `otherwise`. If that is
     None, it gets the tokenizer's padding token, because training needs the same one in both.
     """
-    config = model.config.get_text_config()  # from which transformers reads it
+    config = model.config.get_text_config()  # transformers reads the padding token from it
     vocabulary, pad_id = getattr(config, "vocab_size", None) or _UNLIMITED, config.pad_token_id
     if tokenizer.pad_token is None or tokenizer.pad_token_id >= vocabulary:
         tokenizer.pad_token = tokenizer.eos_token

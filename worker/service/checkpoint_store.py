@@ -23,7 +23,8 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def open_checkpoint(claim: Claim, ledger: Ledger, output: Output, stopping: threading.Event) -> Iterator[Checkpoint]:
-    """Open the checkpoint of a claimed shard. On exit, waits until each finished window is stored or has failed to be.
+    """Open the checkpoint of a claimed shard. On exit, waits until every finished window is stored or could not be
+    stored.
 
     Waits for Redis. Raises TransientError if a checkpoint stored with the output cannot be read, and Stopped if the
     worker stops while it waits.

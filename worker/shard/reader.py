@@ -156,7 +156,6 @@ def _item_bytes(values: pa.Array, lengths: Sizes) -> Sizes:
 
 
 def _lengths(found: pa.Array) -> Sizes:
-    """Convert lengths to int64. Null has the length 0."""
     lengths: Sizes = pc.fill_null(found, 0).to_numpy(zero_copy_only=False).astype(np.int64)
     return lengths
 
