@@ -38,10 +38,8 @@ class Trained:
 def load_base(options: TrainOptions, target: Target) -> SavedModel:
     """Load the base model in float32, with a new last layer if its own does not fit the target.
 
-    Never runs code from the Hub.
-
-    Raises UsageError if it cannot be loaded, or if layers that would stay frozen are untrained, and ModelError if it
-    has no tokenizer.
+    Never runs code from the Hub. Raises UsageError if the model cannot be loaded, or if layers that would stay frozen
+    are untrained. Raises ModelError if it has no tokenizer.
     """
     name, revision = with_revision(options.base_model)
     try:

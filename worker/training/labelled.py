@@ -106,8 +106,6 @@ class Examples:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Labelled rows, split into rows to learn from and rows to measure on, with digests of their contents."""
-
     target: Target
     threshold: float | None  # for a regression
     could_be_classes: bool  # whether the labels are the integers 0 and 1, learned as numbers

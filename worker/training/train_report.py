@@ -233,7 +233,6 @@ With {versions}.
 
 
 def next_step(report: TrainReport) -> str:
-    """Say where the classifier is, and how to score files with it."""
     uri = report.options.output
     return f"The classifier is in {uri}. To score files with it:\n  {_run_command(report, uri.removeprefix(_HUB))}"
 

@@ -157,7 +157,8 @@ WHOLE = 1 << 30  # more tokens than any text has
 
 class SequenceEncoder(Protocol):
     def encode(self, texts: pa.Array, /) -> tuple[Sequences, Int64s]:
-        """Return the sequences of all texts, and offsets: text i has `offsets[i]:offsets[i + 1]`, at least one.
+        """Return the sequences of all texts, and offsets. Text i has the sequences `offsets[i]:offsets[i + 1]`, at
+        least one.
 
         `texts` has no nulls.
         """
@@ -172,7 +173,10 @@ def passages_of(contents: Tokens, passages: str, *, room: int) -> tuple[Int64s, 
 
 
 def places_of_passages(lengths: Int64s, passages: str, *, room: int) -> tuple[Int64s, Int64s]:
-    """Find where each passage starts in its text, for texts of these lengths, and count each text's passages."""
+    """Return the start of each passage within its text, and the number of passages of each text.
+
+    `lengths` has the number of tokens of each text, and `room` is the most tokens of a passage.
+    """
     kind, _, stride = passages.partition(":")
     beyond = np.maximum(lengths - room, 0)  # tokens after the first passage
     match kind:
