@@ -152,9 +152,7 @@ class WireHandler(RequestHandler):
             self._note(call, status=0)
             self.request.connection.stream.close()
         else:
-            self._note(
-                call, status=reply.status
-            )  # before the reply, so that a client finds its request there
+            self._note(call, status=reply.status)  # before the reply, so that a client finds its request there
             self._send(reply)
 
     get = head = post = put = delete = answer
