@@ -49,7 +49,7 @@ def torch_check(settings: Settings) -> Check:
 
 
 def model_check(settings: Settings) -> Check:
-    """Return the check that the models in the settings load. If none is named, it loads those of the oldest open run."""
+    """Return a check that loads the models named in the settings, or those of the oldest open run."""
     needs = ("torch",) if _is_named(settings) else ("torch", "redis")
     return Check(name="model", run=partial(_model, settings), mend=_OTHER_MODEL, needs=needs)
 

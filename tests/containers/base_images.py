@@ -33,8 +33,9 @@ def make_python(engine: Engine, folder: Path) -> None:
 
 
 def make_valkey(engine: Engine, folder: Path) -> None:
-    """Make an image of Debian 13's Valkey, with user 999 and group 1000 as in the published image. BusyBox is its only
-    shell.
+    """Make an image of Debian 13's Valkey, with user 999 and group 1000 as in the published image.
+
+    BusyBox is its only shell.
     """
     _debootstrap("trixie", folder, "busybox-static", "valkey-server", "valkey-tools")
     for applet in ("sh", "cat", "chgrp", "chmod", "chown", "cut", "head", "mv", "sha256sum", "stat", "grep"):

@@ -51,8 +51,9 @@ def check_versions(engine: Engine, source: Path) -> None:
 
 @contextmanager
 def _torch_index(engine: Engine, folder: Path, source: Path) -> Iterator[list[str]]:
-    """Serve torch from this machine during the block, if its pip finds a build for the CPU. Yields arguments for the
-    image build.
+    """Serve torch from this machine during the block, if its pip finds a build for the CPU.
+
+    Yields arguments for the image build.
     """
     if not base_images.fill_torch_index(folder, source):
         yield []

@@ -14,8 +14,9 @@ _SECONDS = 300.0
 
 
 class Machine:
-    """A clone of the repository and a shell in it. All machines share the engine, and differ in folder and Compose
-    project.
+    """A clone of the repository, and a shell in it.
+
+    All machines share the engine. They differ in their folder and their Compose project.
     """
 
     def __init__(self, engine: Engine, source: Path, folder: Path, *, project: str | None = None) -> None:
@@ -28,8 +29,9 @@ class Machine:
         clone(source, folder)
 
     def type(self, line: str, *, codes: tuple[int, ...] = (0,), seconds: float = _SECONDS) -> str:
-        """Run a line in the shell, and print the line and its output. Returns the output. Fails for an exit code not
-        in `codes`.
+        """Run a line in the shell. Prints the line and its output, and returns the output.
+
+        Fails for an exit code that is not in `codes`.
         """
         say(f"    $ {line}")
         output = self.run(line, codes=codes, seconds=seconds)

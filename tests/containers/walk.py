@@ -183,9 +183,7 @@ def _join_and_leave(engine: Engine, source: Path, first: Machine) -> None:
 
 
 def _score_with_the_gpu_image(machine: Machine) -> None:
-    """Run the GPU service of docker-compose.yml without its devices, which the engine refuses on a machine without
-    GPUs.
-    """
+    """Run the GPU service of docker-compose.yml without its devices, because this machine may have no GPU."""
     (machine.folder / "no-devices.yml").write_text("services: {worker-gpu: {deploy: !reset null}}\n")
     files = "docker compose -f docker-compose.yml -f no-devices.yml --profile gpu"
     _stop_worker(machine)

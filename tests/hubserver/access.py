@@ -57,8 +57,9 @@ class Tokens:
 
 @dataclass(frozen=True, kw_only=True)
 class Hub:
-    """The state that all routes share. Its methods find a repository, and raise HubError if the grant does not permit
-    access.
+    """The state that all routes share.
+
+    Its methods find a repository, and raise HubError if the grant does not permit access.
     """
 
     endpoint: str

@@ -44,9 +44,7 @@ class BucketRoutes:
         return json_reply({**about, "size": size, "totalFiles": len(files)})
 
     def tree(self, call: Call, repo_id: str, path: str = "") -> Reply:
-        """List all files whose path begins with `path`. If not recursive, list the files and folders directly in the
-        folder `path`.
-        """
+        """List the files whose path begins with `path`. If not recursive, list the entries of the folder `path`."""
         files = self._files(call, repo_id)
         found = [name for name in sorted(files) if name.startswith(path)]
         if not is_true(call.query.get("recursive")):

@@ -95,7 +95,7 @@ def folder_entry(path: str, inside: dict[str, File]) -> dict[str, Any]:
 
 
 def listed_paths(repo: Repo, revision: str, folder: str, *, recursive: bool) -> list[str]:
-    """List files and folders below a folder, sorted by path. Only direct entries, unless `recursive`."""
+    """List files and folders below a folder, sorted by path. Unless `recursive`, list only direct entries."""
     tree = repo.commit_at(revision).tree
     prefix = f"{folder}/" if folder else ""
     paths = sorted(path for path in {*tree, *folders_of(tree)} if path.startswith(prefix))

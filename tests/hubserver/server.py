@@ -54,8 +54,7 @@ class HubServer:
         return self._tokens.issue(name, write=write, scopes=scopes)
 
     def client_env(self, home: Path, token: str | None = None) -> dict[str, str]:
-        """Return the environment for a client process: this process's own, with Hub settings that point at this
-        server.
+        """Return an environment for a client process: this process's own, with settings for this Hub.
 
         Give each server a new `home`, because hf_xet caches in it which chunks it has uploaded to an endpoint. With
         the cache of an earlier server, it refers to chunks that this server does not have.
@@ -119,9 +118,7 @@ class HubServer:
         return self._blobs.read(file.sha256)
 
     def commits(self, repo_id: str, repo_type: RepoType = "dataset", revision: str = MAIN) -> list[Commit]:
-        """Return the commits of a branch, newest first. The last one is the Hub's "initial commit" to a new
-        repository.
-        """
+        """Return the commits of a branch, newest first. The last one is the Hub's "initial commit"."""
         return list(self._repos.get(repo_type, repo_id).history(revision))
 
     def branches(self, repo_id: str, repo_type: RepoType = "dataset") -> dict[str, str]:
@@ -152,12 +149,11 @@ class HubServer:
         drop_after: bool = False,
         delay_seconds: float = 0.0,
     ) -> None:
-        """Answer the next `times` matching requests with this status and without effect. `path_regex` is matched to
-        the path as sent.
+        """Answer the next `times` matching requests with this status, and without effect.
 
-        `drop` closes the connection instead of answering. `drop_after` closes it after the request took effect, so
-        that only the response is lost. `status=None` answers normally, after `delay_seconds`. If `body` is None, the
-        response has the Hub's message for the status.
+        `path_regex` is matched with the path as sent. `drop` closes the connection instead of answering. `drop_after`
+        closes it after the request took effect, so that only the response is lost. `status=None` answers normally,
+        after `delay_seconds`. If `body` is None, the response has the Hub's message for the status.
         """
         fault = WireFault(
             path=re.compile(path_regex),

@@ -146,9 +146,7 @@ def _lose_device() -> None:
 
 
 def _lose_answer() -> None:
-    """Raise a connection error. After a call of the ledger, this means that Redis executed the call but the answer was
-    lost.
-    """
+    """Raise a connection error, as if Redis had executed a call but its answer was lost."""
     import redis
 
     raise redis.ConnectionError("the answer is lost, by order")

@@ -19,8 +19,9 @@ Note = Callable[..., None]
 
 
 def note_events(log: Path) -> Note:
-    """Record claims, completions, releases, sweeps and publications from now on. Returns a function that records other
-    events.
+    """Record claims, completions, releases, sweeps and publications from now on.
+
+    Returns a function that records other events.
     """
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 

@@ -70,8 +70,9 @@ class StandInScorer:
         return DeviceUse(memory_share=0.25, busy_share=0.75)
 
     def _line(self, tokens: Tokens, batch: npt.NDArray[np.int64]) -> bytes:
-        """Format a line of the log: time, process, number of rows, and each text's checksum, which shows texts scored
-        twice.
+        """Format a line of the log: time, process, number of rows, and the checksum of each text.
+
+        The checksums show which texts were scored twice.
         """
         checksums = ",".join(f"{zlib.crc32(_content(tokens, text)):x}" for text in batch)
         return f"{time.time():.4f} {os.getpid()} {len(batch)} {checksums}\n".encode()

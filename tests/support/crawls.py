@@ -13,7 +13,6 @@ MODEL = "HuggingFaceFW/fineweb-edu-classifier"
 
 
 def copy_shards(shards: Path, folder: Path, *, count: int = 8) -> Path:
-    """Copy the first shards of a folder into a new folder."""
     folder.mkdir(parents=True)
     for shard in sorted(shards.glob("*.parquet"))[:count]:
         shutil.copy(shard, folder)

@@ -123,9 +123,7 @@ class DisturbedRuns:
         self.check_nothing_lost_nothing_twice(run_id)
 
     def check_nothing_lost_nothing_twice(self, run_id: str) -> None:
-        """Check that every shard is done once, that the files equal an undisturbed run's, and that nothing is left
-        open.
-        """
+        """Check that every shard is done once, that the files equal an undisturbed run's, and that none is left open."""
         ledger = self.fleet.ledger
         counts = ledger.counts(run_id)
         lines = manifest_lines(self.output)
@@ -160,9 +158,7 @@ def child_of(worker: Child) -> psutil.Process:
 
 @contextmanager
 def frozen_by_order(worker: Child) -> Iterator[psutil.Process]:
-    """Wait until a fault of InjectedFaults has frozen the worker's child. After the block, resume the child if it
-    still lives.
-    """
+    """Wait until a fault has frozen the worker's child. After the block, resume the child if it still lives."""
     child = child_of(worker)
     wait_until(lambda: child.status() == psutil.STATUS_STOPPED, description="the worker is frozen", seconds=120)
     try:

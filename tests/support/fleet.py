@@ -18,8 +18,9 @@ from support.waiting import wait_until
 
 @dataclass
 class Fleet:
-    """A Redis and its processes, which all get `environment`. A test may extend it, for example with the settings of a
-    Hub.
+    """A Redis and its processes, which all get `environment`.
+
+    A test may extend it, for example with the settings of a Hub.
     """
 
     folder: Path
@@ -44,9 +45,7 @@ class Fleet:
         return done.stdout.strip()
 
     def enqueue_stand_in(self, shards: Path, folder: Path, name: str, *options: str) -> str:
-        """Create a model folder that only the stand-in scorer can load, and enqueue a run with it. The output is
-        `out-NAME`.
-        """
+        """Enqueue a run into `out-NAME`, with a new model folder that only the stand-in scorer can load."""
         model = folder / name
         model.mkdir()
         (model / "config.json").write_text(json.dumps({"id2label": {"0": name}}))

@@ -32,8 +32,9 @@ def output_of(spec: RunSpec) -> HubOutput:
 
 
 def look(redis_url: str, run_id: str, wave_shards: int) -> Publication | NotReady | None:
-    """Publish a run, or save its finished shards, as the finalizer does. Returns None if the ledger does not allow it
-    now.
+    """Publish a run, or save its finished shards, as the finalizer does.
+
+    Returns None if the ledger does not allow it now.
     """
     settings = Settings(redis_url=redis_url, wave_shards=wave_shards, sweep_seconds=1e-4)
     ledger = Ledger.connect(settings)
@@ -128,9 +129,7 @@ class HubRun(OutputRun):
         return all(self.hub.read(self.repo, path, revision=revision) == content[path] for path in content)
 
     def check_published_once(self) -> None:
-        """Check that one commit has published all scored shards, that the ledger knows this commit, and that no branch
-        is left.
-        """
+        """Check that one commit published all scored shards, that the ledger knows it, and that no branch is left."""
         assert self.titles() == [f"Publish run {self.run_id}", *self.extended, "initial commit"]
         assert self.has(self.content)
         assert self.outputs() == {*self.content, MANIFEST_PATH, CARD_PATH}

@@ -38,7 +38,6 @@ class LabelledRun:
         return rows.dropna(subset="score").set_index(["shard", "row"])
 
     def refiltered(self, output: str = "again", **choice: Any) -> Path:
-        """Publish a run over this run's scores."""
         return self.runs.refilter(self.output, output, input_uris=(str(self.source),), **choice)
 
     def command(self, name: str, *arguments: object, exit_code: int = 0, output: Path | None = None) -> list[str]:

@@ -362,8 +362,9 @@ class LedgerMachine(RuleBasedStateMachine):
         )
 
     def a_receipt_stays_as_it_is(self) -> None:
-        """Check that no receipt was replaced. Only `retry` of changed files, lost files and a loss of Redis remove
-        one.
+        """Check that no receipt was replaced.
+
+        Only `retry` of changed files, lost files and a loss of Redis remove a receipt.
         """
         now = {name: state.receipt for name, state in self.model.state.shards.items() if state.receipt}
         if not self.receipts_may_go:

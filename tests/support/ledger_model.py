@@ -391,11 +391,11 @@ class LedgerModel:
         return [(queued[receipt.shard], receipt) for receipt in receipts if receipt.shard in queued]
 
     def _writable(self, claim: Claim, *, unknown: type[Exception]) -> ShardState:
-        """Return the shard if the claim may still write to it. Raises LeaseLost otherwise, and `unknown` if there is
-        no shard.
+        """Return the shard if the claim may still write to it.
 
         A claim may write if its token is the shard's newest. It may also write if no worker holds the shard and the
-        token is newer than any in the ledger.
+        token is newer than any in the ledger. Raises LeaseLost if it may not write, and `unknown` if there is no
+        shard.
         """
         state = self.state.shards.get(claim.shard.name)
         if state is None:

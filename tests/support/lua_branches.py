@@ -10,7 +10,10 @@ _NOTE = f"local function note_branch(branch) redis.call('SADD', '{TAKEN}', branc
 
 
 def with_notes(script: str, branches: dict[str, int]) -> str:
-    """Return the script with the calls. Adds the text of each branch to `branches`, with its number."""
+    """Add a call to each branch of a Lua script, which notes the branch's number in Redis.
+
+    `branches` gets the text of each branch with its number.
+    """
     lines = script.splitlines()
     for place, line in enumerate(lines):
         parts, end = [], 0

@@ -20,8 +20,9 @@ class Reply:
 
 
 class Service(ThreadingHTTPServer):
-    """A metadata service. `asked` records the method and path of each request. While `fails` is set, all requests
-    fail.
+    """A metadata service. `asked` records the method and path of each request.
+
+    While `fails` is set, all requests fail.
     """
 
     daemon_threads = True

@@ -22,9 +22,7 @@ from shardsift.worker.training.base_model import verified_demo_encoder
 
 
 def tiny_classifier(folder: Path, *, labels: int = 1, seed: int = 0) -> Path:
-    """Save a two-layer BERT of width 32 with MiniLM's tokenizer. It is fast, not trained, and scores on both sides of
-    3.
-    """
+    """Save an untrained two-layer BERT of width 32 with MiniLM's tokenizer. Its scores lie on both sides of 3."""
     torch.manual_seed(seed)
     config = BertConfig(
         hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, num_labels=labels
@@ -61,7 +59,7 @@ def without_dropout(model: Path, folder: Path) -> Path:
 
 
 def minilm_classifier(folder: Path) -> Path:
-    """Save the real MiniLM encoder with a random head. It scores on both sides of 3."""
+    """Save the real MiniLM encoder with a random head. Its scores lie on both sides of 3."""
     torch.manual_seed(0)
     encoder = verified_demo_encoder()
     model = AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=1)
@@ -109,8 +107,9 @@ EVEN_HEADS = ("fresh", "skewed", "saturated", "constant")
 
 
 def even_classifier(folder: Path, model: Path, head: str) -> Path:
-    """Save a model with newly initialised weights, whose logits hardly differ from text to text. `head` is one of
-    EVEN_HEADS.
+    """Save a model with newly initialised weights, whose logits hardly differ from text to text.
+
+    `head` is one of EVEN_HEADS.
     """
     torch.manual_seed(1)
     even = BertForSequenceClassification(_small_config(layers=3, labels=1))
@@ -138,7 +137,6 @@ def _small_config(*, layers: int, labels: int) -> BertConfig:
 
 
 def _saved(classifier: PreTrainedModel, folder: Path, model: Path) -> Path:
-    """Save a classifier with the tokenizer of another model."""
     classifier.save_pretrained(folder)
     AutoTokenizer.from_pretrained(model).save_pretrained(folder)
     return folder
@@ -154,7 +152,7 @@ def with_lively_scores(model: PreTrainedModel, *, std: float = 0.3) -> PreTraine
 
 
 def _spread_scores(model: BertForSequenceClassification, *, bias: float) -> None:
-    """Create the head. With this seed and bias, the scores of the demo's texts lie on both sides of 3."""
+    """Give the head random weights and this bias, so that the demo's texts score on both sides of 3."""
     with torch.no_grad():
         model.classifier.weight.normal_(std=1.0)
         model.classifier.bias.fill_(bias)

@@ -70,8 +70,6 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputRun:
-    """A run in the ledger, and its output."""
-
     ledger: Ledger
     spec: RunSpec
     state_uri: str | None = None

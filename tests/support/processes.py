@@ -27,7 +27,7 @@ _MAIN: dict[str, Callable[[], None]] = {name: home.main for name, home in _HOMES
 
 
 def commands(program: str) -> Iterator[tuple[str, ...]]:
-    """Yield the words of the program and of each of its commands."""
+    """Yield the words that call the program, then the words that call each of its commands."""
 
     def below(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         yield path
@@ -109,10 +109,9 @@ def _exit_code(main: Callable[[], object], name: str, arguments: list[str]) -> i
 
 @contextmanager
 def started(*command: str | Path, environment: Mapping[str, str], log: Path) -> Iterator[Child]:
-    """Run a command of .venv/bin in the background during the block, with its output in `log`. Then kill its process
-    group.
+    """Run a command of .venv/bin in the background during the block, then kill its process group.
 
-    Tests of a clean shutdown send SIGTERM, which takes Celery up to two seconds.
+    Its output goes to `log`. Tests of a clean shutdown send SIGTERM, which takes Celery up to two seconds.
     """
     name, *arguments = map(str, command)
     with running([str(BIN / name), *arguments], log=log, stop_seconds=0, environment=environment) as child:

@@ -51,9 +51,7 @@ class Dataset:
         self._write_manifest([change(one) if one.shard == shard else one for one in self.manifest.receipts])
 
     def leave_out(self, shard: str, *, said: bool = False) -> None:
-        """Publish the run without a shard. With `said`, the manifest lists it as left out, as for a run with failed
-        shards.
-        """
+        """Publish the run without a shard. With `said`, the manifest lists the shard as left out."""
         gone = next(receipt for receipt in self.manifest.receipts if receipt.shard == shard)
         for file in (gone.data, gone.scores):
             (self.output / file.path).unlink()

@@ -112,9 +112,7 @@ def an_output_file(path: str, **changes: Any) -> OutputFile:
 
 
 def stage_shard(output: Output, run_id: str, shard: Shard, folder: Path, *, attempt: str = "1-aa") -> Receipt:
-    """Stage a shard and store its receipt, as a worker does. The content of the files names their path and the
-    attempt.
-    """
+    """Stage a shard and store its receipt, as a worker does. Each file's content names its path and attempt."""
     data, scores = (
         stage_file(output, path, f"{path} of {attempt}".encode(), folder, attempt=attempt)
         for path in (shard.data_path, shard.scores_path)

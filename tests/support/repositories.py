@@ -192,8 +192,9 @@ def _new_logits(folder: Path, ids: list[int]) -> Tensor:
 
 
 def _rotated(states: Tensor, *, theta: float = 500_000.0, factor: float = 2.0) -> Tensor:
-    """Rotate positions with NTK scaling, as NTKScalingRotaryEmbedding without mixed_b. `states` is (heads, tokens,
-    width).
+    """Rotate positions with NTK scaling, as NTKScalingRotaryEmbedding without mixed_b.
+
+    `states` has shape (heads, tokens, width).
     """
     width = states.shape[-1]
     frequencies = (theta * factor) ** -(torch.arange(0, width, 2) / width) / factor ** (2 / width)

@@ -16,8 +16,9 @@ def write_uncompressed(file: Path, rows: pa.Table) -> None:
 
 
 def rewrite_shuffled(file: Path, *columns: str) -> None:
-    """Rewrite an uncompressed file with the values of these columns, or of all, in another order. Its footer stays the
-    same.
+    """Rewrite an uncompressed file with the values of these columns, or of all, in another order.
+
+    The footer stays the same.
     """
     before, rows = identity_now(str(file)), pq.read_table(file)
     shuffled = rows.take(np.random.default_rng(5).permutation(len(rows)))

@@ -54,7 +54,6 @@ class Runs:
         return RunOptions(**{**run, "output_uri": str(self.folder / output), **keeps, **options})
 
     def publish(self, source: Path, output: str = "out", *, failing: Collection[str] = (), **options: Any) -> Path:
-        """Publish a run. Returns its output."""
         return self.publish_plan(plan_run(self.options(source, output, **options)), failing=failing)
 
     def refilter(
@@ -85,7 +84,6 @@ def shared_runs(redis_url: str, model: Path, folder: Path) -> Runs:
 
 
 def loaded(model: Path) -> Scorer[Any]:
-    """Load the scorer of a model as a worker does."""
     return load_classifier(str(model), "float32", device="cpu", parity_rows=0, threads=1)
 
 
@@ -105,7 +103,6 @@ def publish_plan(ledger: Ledger, scorer: Scorers, plan: Plan, *, scratch: Path, 
 
 
 def score(ledger: Ledger, scorer: Scorers, spec: RunSpec, shards: Iterable[Shard], *, scratch: Path) -> list[Receipt]:
-    """Score these shards as a worker does."""
     scratch.mkdir(parents=True, exist_ok=True)
     return [do(ledger, claimed(ledger, spec.run_id, shard, owner=WORKER), scorer, scratch) for shard in shards]
 

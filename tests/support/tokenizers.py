@@ -173,8 +173,9 @@ def _template(tokenizer: Tokenizer, *, single: str, special: list[str]) -> Any:
 
 @cache
 def _byte_level_bpe() -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Train a byte-level BPE. RoBERTa's special tokens have the first ids, because its model counts positions from the
-    padding id.
+    """Train a byte-level BPE with RoBERTa's special tokens first.
+
+    Their ids must be the first, because RoBERTa counts positions from the padding id.
     """
     tokenizer = ByteLevelBPETokenizer()
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]

@@ -100,9 +100,7 @@ class WatchedRun:
         return run_status(self.ledger, self.run_id, **options)
 
     def show(self, moment: str, status: RunStatus | None = None, **options: Any) -> None:
-        """Record the status screen, the line for a pipe if it differs, and the JSON fields that differ from a new
-        run's.
-        """
+        """Record the screen, the line for a pipe if it differs, and the JSON fields that differ from a new run's."""
         status = status or self.status(**options)
         found = {"level": level(status), "exit": status.exit_code.name, "over": status.is_over}
         line, when_new = progress_line(status), dict(fields_of(self._when_new))

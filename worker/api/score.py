@@ -291,8 +291,9 @@ def _scored(
     text_pairs: Texts | None,
     keywords: ScoreKeywords,
 ) -> tuple[tuple[Scoring, ...], Iterator[tuple[Scores, ...]]]:
-    """Return the scorings, and an iterator that scores the texts window by window. `scorers` maps score columns to
-    scorers.
+    """Return the scorings, and an iterator that scores the texts window by window.
+
+    `scorers` maps score columns to scorers.
     """
     models = {column: one.model for column, one in scorers.items()}
     scorings = scorings_of(models, has_pairs=text_pairs is not None, **keywords)
@@ -323,8 +324,9 @@ def scorings_of(
 
 @contextmanager
 def _argument_errors() -> Iterator[None]:
-    """Make error messages name the arguments of `score` instead of options such as `--max-tokens`. Turns a ShardError
-    into a UsageError.
+    """Make error messages name the arguments of `score` instead of options such as `--max-tokens`.
+
+    Turns a ShardError into a UsageError.
     """
     try:
         with keyword_errors():

@@ -78,9 +78,7 @@ class Scores:
         return replace(self, values=values, errors=dict(sorted(reasons.items())))
 
     def filled_from(self, earlier: "Scores") -> "Scores":
-        """Return a copy whose missing rows are filled from an earlier scoring of the same window, as far as it has
-        them.
-        """
+        """Return a copy that takes missing rows from an earlier scoring of the same window, if it has them."""
         found = self.missing[earlier.known[self.missing]]
         values = self.values.copy()
         values[found] = earlier.values[found]
@@ -167,7 +165,7 @@ class ModelScorer(Protocol):
 
     @property
     def encoding(self) -> Hashable:
-        """A key of the way to encode texts. Scorers with equal keys can score texts that any of them has encoded."""
+        """The way to encode texts, as a key. Scorers with equal keys can score texts that any of them has encoded."""
 
     def joined_with(self, others: Sequence[Scorer[Any]]) -> Scorer[Any] | None:
         """Make one scorer that gives the outputs of this one and `others` side by side. None if that saves no work."""

@@ -31,10 +31,10 @@ class TextReader:
 def text_reader(reading: Reading, tokenizer: TextTokenizer, outputs: int, *, model: str) -> TextReader:
     """Make a reader of passages, hypotheses or both for a model with this many outputs.
 
-    The logits of a text's passages are pooled for each output, before any activation. With hypotheses, each is tested
-    on each passage, and the reader has one output per hypothesis: softmax over these (or sigmoid with `multi_label`)
-    gives the pipeline's scores. Raises ModelError if the tokenizer does not support the reading, or a hypothesis or
-    stride is too long.
+    The logits of a text's passages are pooled for each output, before any activation. With hypotheses, the model tests
+    each hypothesis on each passage, and the reader has one output per hypothesis. Softmax over these outputs, or
+    sigmoid with `multi_label`, gives the pipeline's scores. Raises ModelError if the tokenizer does not support the
+    reading, or a hypothesis or stride is too long.
     """
     hypotheses, pool = reading.hypotheses, POOLS[reading.pool]
     try:

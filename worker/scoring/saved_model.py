@@ -135,7 +135,10 @@ def agree_on_padding(model: Any, tokenizer: Any, *, otherwise: int | None = None
 
 
 def tokens_taken(tokenizer: Any, model: Any) -> int:
-    """Return the most tokens that tokenizer and model allow. Raises ModelError if special tokens alone fill them."""
+    """Return the maximum number of tokens that tokenizer and model allow.
+
+    Raises ModelError if the tokenizer's limit is not a positive number, or if special tokens alone reach the maximum.
+    """
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 0
     allowed = positions - positions_before_the_first(model) if positions > 0 else _UNLIMITED
     own = tokenizer.model_max_length  # any value from tokenizer_config.json

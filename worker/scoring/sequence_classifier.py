@@ -87,10 +87,10 @@ class SequenceClassifier:
         )
 
     def score(self, texts: AnyTexts, go_on: GoOn = always) -> Scores:
-        """Compute the logits of `pipeline("text-classification", function_to_apply="none", truncation=True)`, in
-        order.
+        """Compute the logits of each text, in order.
 
-        Calls `go_on` after each batch. If it returns False, the remaining rows are `missing`.
+        They are those of `pipeline("text-classification", function_to_apply="none", truncation=True)`. Calls `go_on`
+        after each batch. If it returns False, the remaining rows are `missing`.
         """
         return self.score_encoded(self.encode(texts), go_on)
 

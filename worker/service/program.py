@@ -178,9 +178,7 @@ def quieten_celery() -> None:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return False for errors that are logged elsewhere: our own errors, and lost child processes, which the parent
-    logs.
-    """
+    """Return False for our own errors and for lost child processes, which are logged elsewhere."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, ShardsiftError) and not _is_lost_worker(error)
 

@@ -127,7 +127,7 @@ def _parity(trial: ParityTrial | Parity | None, scoring: Scoring, spec: RunSpec)
 
 
 def _flipped_share(trial: ParityTrial, scoring: Scoring, spec: RunSpec) -> float | None:
-    """Return the share of sample rows on which the filter decides differently by the plain and the optimised model.
+    """Return the share of sample rows that the filter treats differently with the plain and the optimised model.
 
     None if the filter cannot be applied to the sample.
     """

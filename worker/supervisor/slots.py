@@ -15,8 +15,9 @@ _NAME = re.compile(r"[\w-][\w.-]{0,63}")  # used in file names, and before the @
 
 @dataclass(frozen=True, kw_only=True)
 class Slot:
-    """A part of this machine for one worker. `environment` has the variables that bind the worker to its devices and
-    cores.
+    """A part of this machine for one worker.
+
+    The variables in `environment` bind the worker to its devices and its share of the cores.
     """
 
     name: str

@@ -41,10 +41,10 @@ Loss = Callable[..., torch.Tensor]
 
 
 def train_all_weights(options: TrainOptions, split: Split, *, device: str, say: Callable[[str], None]) -> Trained:
-    """Train all weights, from the last checkpoint if there is one. Returns the weights with the lowest loss on
-    held-out rows.
+    """Train all weights, from the last checkpoint if there is one.
 
-    Raises Stopped after SIGTERM or Ctrl-C, once a checkpoint is saved.
+    Returns the weights with the lowest loss on the held-out rows. Raises Stopped after SIGTERM or Ctrl-C, once a
+    checkpoint is saved.
     """
     on, folder = _training_device(device), options.checkpoint_folder
     arguments = _arguments(options, on, _dtype_on(on, options))

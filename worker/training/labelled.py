@@ -143,7 +143,7 @@ def _files(uri: str, option: str) -> tuple[str, ...]:
 
 
 def _of_run(options: TrainOptions, uri: str) -> LabelSource:
-    """Use the kept rows of a published run. Its output does not have the texts of dropped and errored rows."""
+    """Take the labels from the kept rows of a published run. Its output lacks the texts of other rows."""
     published = published_run(uri)
     scoring = _scoring(published, options.label_column)
     return LabelSource(

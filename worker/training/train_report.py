@@ -60,7 +60,7 @@ class Steps:
 class TrainReport:
     """The result of a training. `held_out` has figures for rows that were not used to fit the measured weights.
 
-    `str()` of it is what `worker train` prints.
+    `str(report)` is the text that `worker train` prints.
     """
 
     options: TrainOptions

@@ -46,8 +46,9 @@ class Graphed:
 
     @property
     def name(self) -> str:
-        """The way in which batches run: "graphed" if every size so far was recorded, "packed" if none was, or "partly
-        graphed".
+        """The way in which batches run: "graphed", "packed" or "partly graphed".
+
+        It is "graphed" if every size that was used is recorded, and "packed" if none is.
         """
         recorded = [graph is not None for graph in self._graphs.values()]
         return "graphed" if all(recorded) else "partly graphed" if any(recorded) else "packed"

@@ -66,7 +66,7 @@ class Packed:
         return self.run(inputs, longest=int(batch.lengths.max()))
 
     def inputs(self, batch: Tokens, filled: Tokens) -> dict[str, npt.NDArray[Any]]:
-        """Make the arguments `inputs` of `run`, as arrays of shape (tokens,), (texts,) or (texts + 1,).
+        """Make the argument `inputs` of `run`: arrays of shape (tokens,), (texts,) or (texts + 1,).
 
         `filled` is the batch, perhaps with dummy texts added.
         """
@@ -168,8 +168,9 @@ def _first_places(batch: Tokens, _pad: int | None) -> npt.NDArray[np.int64]:
 
 
 def _last_places(batch: Tokens, pad: int | None) -> npt.NDArray[np.int64]:
-    """Find each text's last token that is not padding, as transformers does. If all are padding, its first token
-    counts.
+    """Find each text's last token that is not padding, as transformers does.
+
+    Returns the first token of a text that has only padding.
     """
     places = np.arange(len(batch.ids))
     starts = np.repeat(batch.offsets[:-1], batch.lengths)

@@ -64,8 +64,7 @@ class Padded:
         return logits.float()
 
     def _filler(self, batch: Tokens, filled: Filled) -> int:
-        """Return `pad_id`. If it is None, choose a token that no text of the batch ends with, and set it in the
-        config.
+        """Return `pad_id`. If it is None, choose a token that ends no text of the batch, and set it in the config.
 
         The model's head looks for the padding token in the config.
         """

@@ -98,8 +98,9 @@ def why_not_tensor(config: Any, ranks: int, device: torch.device) -> str | None:
 
 
 def _reference(model: str, revision: str | None, texts: list[str], sharding: Sharding, device: torch.device) -> Logits:
-    """Compute the logits of the plain model in float32, divided by layers. Layers that do not fit go to the CPU and
-    the disk.
+    """Compute the logits of the plain model in float32, divided by layers.
+
+    Layers that do not fit go to the CPU and the disk.
     """
     saved, backend = load_by_layers(model, "float32", revision, sharding, device)
     try:
@@ -132,9 +133,7 @@ def load_by_layers(
 
 
 def _free_memory(devices: int, device: torch.device) -> dict[int | str, int]:
-    """Return the free bytes of the CPU and the first `devices` GPUs. Without this limit, accelerate would use every
-    GPU.
-    """
+    """Return the free bytes of the CPU and the first `devices` GPUs. accelerate would use every GPU it sees."""
     from accelerate.utils import get_max_memory
 
     wanted = {"cpu", *(range(devices) if device.type == "cuda" else ())}

@@ -66,10 +66,9 @@ class ContentEncoder:
 
 
 def calls(chars: npt.NDArray[np.int64], most: int = _CALL_CHARS) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of the texts for each call of the tokenizer: about `most` characters, or more if a text is
-    long.
+    """Yield (start, stop) of the texts for each call of the tokenizer.
 
-    `chars` has the number of characters of each text.
+    A call has about `most` characters, or more if a text is long. `chars` has the number of characters of each text.
     """
     call = np.cumsum(chars + _ROW_CHARS) // most
     starts = np.flatnonzero(np.diff(call, prepend=-1))

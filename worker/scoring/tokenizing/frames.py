@@ -157,10 +157,9 @@ WHOLE = 1 << 30  # more tokens than any text has
 
 class SequenceEncoder(Protocol):
     def encode(self, texts: pa.Array, /) -> tuple[Sequences, Int64s]:
-        """Return the sequences of all texts, and offsets. Text i has the sequences `offsets[i]:offsets[i + 1]`, at
-        least one.
+        """Return the sequences of all texts, and offsets: text i has the sequences `offsets[i]:offsets[i + 1]`.
 
-        `texts` has no nulls.
+        Each text has at least one sequence. `texts` has no nulls.
         """
 
 

@@ -71,7 +71,10 @@ class TextTokenizer:
         return sequences.take(np.arange(len(sequences)))
 
     def limited_to(self, max_tokens: int) -> "TextTokenizer":
-        """Make a tokenizer that keeps fewer tokens. Raises ValueError if these are too many or too few."""
+        """Make a tokenizer that keeps fewer tokens.
+
+        Raises ValueError if `max_tokens` is above this tokenizer's limit, or leaves no room for a text.
+        """
         special = len(self._tokenizer("", truncation=False, verbose=False)["input_ids"])
         if not special < max_tokens <= self.max_tokens:
             raise ValueError(f"The model takes {special + 1} to {self.max_tokens} tokens, not {max_tokens}.")
@@ -160,8 +163,9 @@ AnyTexts: TypeAlias = pa.ChunkedArray | pa.Array | Sequence[str | None]
 
 
 def plain_texts(texts: AnyTexts) -> pa.LargeStringArray | pa.StructArray:
-    """Convert texts to one array. Invalid UTF-8, which Parquet may contain, becomes U+FFFD. Raises TypeError for a
-    single str.
+    """Convert texts to one array. Invalid UTF-8, which Parquet may contain, becomes U+FFFD.
+
+    Raises TypeError for a single str.
     """
     if isinstance(texts, (str, bytes)):  # otherwise each character would be scored
         raise TypeError(f"Expected a list of texts, not a single {type(texts).__name__}. Pass [text].")
