@@ -38,7 +38,6 @@ _START_SECONDS = 60.0
 
 
 def why_not() -> str | None:
-    """Return why no engine can start here, or None if one can."""
     if sys.platform != "linux":
         return "it needs Linux"
     if os.geteuid() != 0:

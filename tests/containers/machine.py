@@ -68,7 +68,6 @@ class Machine:
         )
 
     def containers(self) -> set[str]:
-        """Return the names of all containers of the project, running or not."""
         listed = self.run('docker ps --all --format "{{.Names}}"').split()
         name = self._environment.get("COMPOSE_PROJECT_NAME", "shardsift")
         return {container for container in listed if container.startswith(f"{name}-")}

@@ -21,8 +21,8 @@ from support.waiting import wait_until
 TOKEN = "hf_thetokenoftheshell"
 ADDRESS = "10.77.0.5"  # of the first machine, in the private network of both
 SHARDS = 8
-SCORING_SECONDS = 240.0  # of the whole run, on one worker: all that happens to it must find it unfinished
-_GONE_SECONDS = 10.0  # by README's promise
+SCORING_SECONDS = 240.0  # of the whole run on one worker; long enough that every step finds it unfinished
+_GONE_SECONDS = 10.0  # README promises that a stopped worker ends within this time
 _CLIENT_SECONDS = 5.0  # of `docker compose` itself, on a busy machine
 
 # Texts of README's block, and their replacements on this machine, which has no GPU, no Hub and a small model. With one

@@ -43,8 +43,6 @@ def error_reply(error: HubError) -> Reply:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A request, with the grant of its token."""
-
     method: str
     path: str  # as sent, with percent-encoding
     query: Mapping[str, str]

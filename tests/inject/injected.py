@@ -153,7 +153,6 @@ def _lose_answer() -> None:
 
 
 def _fail_next_ping() -> None:
-    """Make the next ping fail, as if Redis were away."""
     import redis
 
     real = redis.Redis.ping

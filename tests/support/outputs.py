@@ -84,7 +84,6 @@ class Published:
         self.write(path, bytes(len(self.read(path))))
 
     def flip(self, path: str) -> None:
-        """Change one bit in the middle of a file."""
         content = bytearray(self.read(path))
         content[len(content) // 2] ^= 1
         self.write(path, bytes(content))

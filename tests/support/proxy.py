@@ -20,8 +20,6 @@ T = TypeVar("T")
 
 
 class Network:
-    """A thread in which proxies run."""
-
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
@@ -38,7 +36,6 @@ class Network:
         self._loop.close()
 
     def proxy_to(self, upstream: Path, *, tls: SSLContext | None = None) -> "Proxy":
-        """Start a proxy to the server at this unix socket."""
         proxy = Proxy(self, upstream, tls)
         self.call(proxy.open())
         self._proxies.append(proxy)
@@ -81,7 +78,6 @@ class Proxy:
 
     @contextmanager
     def cutting(self, *, every_seconds: float) -> Iterator[None]:
-        """Cut all connections repeatedly during the block."""
         cutting = self._network.start(self._cut_again_and_again(every_seconds))
         try:
             yield

@@ -74,7 +74,6 @@ def best_device() -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """Return the GPU's name, or the kind of device."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
@@ -119,7 +118,6 @@ def multiplies_bfloat16(device: torch.device) -> bool:
 
 
 def has_packed_attention(device: torch.device) -> bool:
-    """Return whether torch has a kernel for packed texts of different lengths on this device."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _PACKED_SINCE
 
 

@@ -50,7 +50,6 @@ def text_reader(reading: Reading, tokenizer: TextTokenizer, outputs: int, *, mod
 
 
 def one_sequence_each(tokenizer: TextTokenizer, outputs: int) -> TextReader:
-    """Make a reader that reads each text, or its beginning, as one sequence."""
     return TextReader(encoder=_Whole(tokenizer=tokenizer), combine=lambda logits, _offsets: logits, outputs=outputs)
 
 

@@ -210,7 +210,6 @@ class SequenceClassifier:
         return self._remembered(reading, lambda: _reading(self, reading))
 
     def _remembered(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Return the cached value of `key`, or make it. The cache is freed together with this classifier."""
         if key not in self._made:
             made = make()
             if len(self._made) == _MOST_MADE:

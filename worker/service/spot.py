@@ -101,7 +101,7 @@ def _gcp(ask: Ask) -> float | None:
 
 
 def _seconds_until(when: str | None, parsed: Callable[[str], datetime], *, promised: float) -> float:
-    """Return the seconds until `when`. If it cannot be parsed, return `promised`, which the cloud promises."""
+    """Return the seconds until `when`, or the `promised` seconds if `when` cannot be parsed."""
     try:
         return max(0.0, (parsed(when or "") - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError):  # TypeError: the time has no time zone

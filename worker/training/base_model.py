@@ -85,7 +85,6 @@ def head_of(model: Any) -> str:
 
 
 def _check_can_be_frozen(name: str, model: Any, untrained: set[str]) -> None:
-    """Raise UsageError if a layer that would stay frozen is untrained, or the last layer has no bias."""
     head = head_of(model)
     if model.get_submodule(head).bias is None:
         raise UsageError(

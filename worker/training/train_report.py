@@ -238,7 +238,6 @@ def next_step(report: TrainReport) -> str:
 
 
 def _run_command(report: TrainReport, model: str) -> str:
-    """Write the command that scores files with the classifier, with the text column and token limit of the training."""
     command = ["producer", "run", "--input", "./shards"]
     if report.source.text_column != DEFAULT_TEXT_COLUMN:
         command += ["--text-column", report.source.text_column]

@@ -68,7 +68,6 @@ class Graphed:
         return self.packed.logits(batch)
 
     def _filled(self, batch: Tokens, texts: int, longest: int) -> Tokens | None:
-        """Pad the batch to a fixed size. Returns None if it does not fit, or is too small."""
         taken = len(batch.ids)
         dummies = np.arange(taken, self._tokens, longest)  # starts of the dummy texts
         fits = len(batch) + len(dummies) <= texts and batch.lengths.max() <= longest

@@ -84,7 +84,6 @@ def _divides_by_tensor(model: str, config: Any, sharding: Sharding, device: torc
 
 
 def why_not_tensor(config: Any, ranks: int, device: torch.device) -> str | None:
-    """Return why a model cannot be divided by tensor among this many ranks, or None if it can."""
     if device.type != torch._C._get_accelerator().type:  # transformers always uses the machine's accelerator
         return f"transformers would not use the device {device.type}"
     if torch.distributed.is_initialized():
