@@ -58,7 +58,7 @@ def make_prometheus(engine: Engine, folder: Path) -> None:
 def fill_torch_index(folder: Path, root: Path) -> bool:
     """Download torch into a folder that a web server can offer to pip.
 
-    Returns whether it is a build for the CPU. Otherwise, pip finds only a build with CUDA here.
+    Returns False if pip finds only a build with CUDA here.
     """
     packages = folder / "torch"
     packages.mkdir(parents=True, exist_ok=True)

@@ -83,9 +83,9 @@ class CommitRoutes:
                 raise bad_request(f"Unknown operation: {key}")
 
     def _checked_size(self, repo: Repo, value: dict[str, Any]) -> int:
-        """Return the size of the blob, which must equal the size in the line. The line of a copy has no size.
+        """Return the size of the uploaded blob, after comparing it with the size in the commit's line.
 
-        Returns 0 if the blob is missing, because the commit then fails.
+        The line of a copy has no size. Returns 0 if the blob is missing, because the commit then fails.
         """
         if value["oid"] not in repo.uploaded:
             return 0

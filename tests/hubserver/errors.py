@@ -29,7 +29,8 @@ def invalid_token() -> HubError:
 def token_required() -> HubError:
     """Make the response for a request without a token.
 
-    Over HTTPS, the client takes a 401 without a code as a missing repository. Over loopback HTTP, it needs the code.
+    The code makes the client raise RepositoryNotFoundError. Over HTTPS, a 401 without a code does the same; over
+    loopback HTTP, it does not.
     """
     return HubError(401, "Invalid username or password.", code="RepoNotFound")
 

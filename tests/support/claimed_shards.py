@@ -92,7 +92,7 @@ class Office:
 
 @dataclass
 class StopsAfter:
-    """A backend that counts its batches, and tells the worker to stop during the given one."""
+    """A backend that counts its batches, and tells the worker to stop during batch number `batches`."""
 
     backend: Any
     stopping: threading.Event

@@ -43,7 +43,7 @@ def look(redis_url: str, run_id: str, wave_shards: int) -> Publication | NotRead
 
 @dataclass(frozen=True, kw_only=True)
 class HubRun(OutputRun):
-    """A run, with ways to disturb it and to see what a user sees."""
+    """A run with its output on the Hub, ways to disturb it, and a user's view of it."""
 
     hub: HubServer
     repo: str

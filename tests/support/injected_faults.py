@@ -16,7 +16,7 @@ STAND_IN = "stand-in"  # its name for `--scorer`
 class InjectedFaults:
     """The faults for all processes with `environment`. Add them before the processes start.
 
-    `folder` holds the tickets and the log of work.
+    `folder` holds the log of work, and tickets that limit how often each fault happens.
     """
 
     folder: Path
@@ -47,7 +47,7 @@ class InjectedFaults:
     ) -> None:
         """Do `action` (see `tests/inject/injected.py`) before or after a call of `module:Class.method`, `times` times.
 
-        The first `passes` calls pass. Applies only to processes of `program`: "worker" (parent and child) or
+        The first `passes` calls are left alone. Applies only to processes of `program`: "worker" (parent and child) or
         "producer" (with the finalizer). Raises AttributeError if the place does not exist, because a process that
         cannot find it would fail at its start.
         """

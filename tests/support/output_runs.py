@@ -98,7 +98,7 @@ class OutputRun:
 
 
 class PublishedOnHub(Published):
-    """The files of a dataset on the Hub, and ways to damage them by foreign commits."""
+    """The files of a dataset on the Hub, and ways to damage them with another user's commits."""
 
     def __init__(self, hub: HubServer, repo: str) -> None:
         self.uri, self._hub, self._repo = f"hf://datasets/{repo}", hub, repo

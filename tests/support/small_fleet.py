@@ -20,7 +20,7 @@ _ROUNDS = 4  # of scoring and publishing, after which a run must be published
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The output of `producer enqueue` for its user, and its cost."""
+    """The messages, state and exit code that a user of `producer enqueue` sees, and the cost of the run."""
 
     said: list[str]  # about the output, before anything was repaired
     then: list[str]  # below the table, at the end

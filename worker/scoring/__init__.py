@@ -165,10 +165,13 @@ class ModelScorer(Protocol):
 
     @property
     def encoding(self) -> Hashable:
-        """The way to encode texts, as a key. Scorers with equal keys can score texts that any of them has encoded."""
+        """A key that identifies how texts are encoded.
+
+        Scorers with equal keys can score each other's encoded texts.
+        """
 
     def joined_with(self, others: Sequence[Scorer[Any]]) -> Scorer[Any] | None:
-        """Make one scorer that gives the outputs of this one and `others` side by side. None if that saves no work."""
+        """Make one scorer that gives the outputs of this one and `others` side by side. None if joining saves no work."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +235,7 @@ class DeviceFault(RuntimeError):
 
 
 class DeviceLost(DeviceFault):
-    """The device failed while a way to run batches was tried. The next process skips this way."""
+    """The device failed during the trial of a way to run batches. The next process skips this way."""
 
 
 Floats = npt.NDArray[np.float32]

@@ -42,9 +42,10 @@ class SavedModel:
 
 
 def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
-    """Load a classifier, by default onto the CPU and as saved. `placing` has more arguments for `from_pretrained`.
+    """Load a classifier, by default onto the CPU and in the number format of its files.
 
-    Never runs code from the Hub. Raises ModelError for anything but a sequence classifier with head and tokenizer.
+    `placing` has more arguments for `from_pretrained`. Never runs code from the Hub. Raises ModelError for anything
+    but a sequence classifier with head and tokenizer.
     """
     try:
         config, _ = PreTrainedConfig.get_config_dict(model, revision=revision)

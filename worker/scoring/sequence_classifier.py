@@ -120,7 +120,7 @@ class SequenceClassifier:
 
         `earlier` has the scores of an interrupted call for the same rows. Skips a batch if `earlier` has all its rows,
         and takes missing rows from `earlier`. A text is errored if one of its sequences cannot be scored. It is
-        missing if one was not reached and `earlier` lacks the text.
+        missing if one of its sequences was not reached and `earlier` lacks the text.
         """
         return self.launch(encoded, go_on, earlier)()
 

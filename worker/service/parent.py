@@ -133,7 +133,7 @@ class Parent:
     def _on_notice(self, seconds_left: float) -> None:
         """Stop Celery and the child after a spot notice.
 
-        Sends no SIGTERM. The first SIGTERM then comes from the cloud, and ends the process.
+        Sends no SIGTERM, so that the first SIGTERM is the cloud's, which ends the process.
         """
         self._is_reclaimed = True
         late = _CHILD_LATE_SECONDS + _PARENT_LATE_SECONDS

@@ -19,7 +19,7 @@ from shardsift.fleet.storage.errors import translated
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Consecutive rows of a shard, with all columns. Where a window ends depends only on the rows and the spec."""
+    """Consecutive rows of a shard, with all columns. The end of a window depends only on the rows and the spec."""
 
     first_row: int  # in the file
     rows: pa.Table

@@ -153,6 +153,6 @@ def _shares(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -
 
 
 def _mask(*args: Any, **kwargs: Any) -> torch.Tensor | None:
-    """Halve the values of transformers' mask, 0 and the lowest number, so that adding a score cannot overflow."""
+    """Halve transformers' mask, whose values are 0 and the lowest number, so that adding a score cannot overflow."""
     mask: torch.Tensor | None = eager_mask(*args, **kwargs)
     return mask if mask is None else mask / 2

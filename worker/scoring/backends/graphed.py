@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Graphed:
-    """A packed model that runs batches of `tokens` tokens, in texts of up to `longest` tokens.
+    """Runs a packed model on batches of `tokens` tokens, with texts of up to `longest` tokens.
 
     The first batch of each fixed size takes a minute to compile. With a CUDA graph, logits are copied before the next
     batch overwrites them.
@@ -83,7 +83,7 @@ class Graphed:
     def _graph_of(self, inputs: Inputs, *, texts: int, longest: int) -> "_Graph | None":
         """Return the graph for inputs of these shapes, or None if it cannot be made. A graph is made at its first use.
 
-        If the first graph of all fails, raises the error, except for a lack of memory.
+        Raises the error if the very first graph fails, unless memory is short.
         """
         kind = (len(inputs["starts"]), frozenset(inputs))  # with or without token types
         if kind in self._graphs:

@@ -21,7 +21,7 @@ class _LayerParts:
 
 
 def reduce_last_layer(model: Any) -> bool:
-    """Replace the model's last layer, if its family is supported. Returns whether it did.
+    """Make the model's last layer compute only the first token's state. Returns False if its family is not supported.
 
     After this, `last_hidden_state` has one state per text.
     """
@@ -98,9 +98,10 @@ _FAMILIES = {"bert": _BERT, "roberta": _BERT, "xlm-roberta": _BERT, "distilbert"
 
 
 def reduce_last_decoder_layer(model: Any) -> bool:
-    """Replace the last decoder layer of a BART whose weights are not quantised. Returns whether it did.
+    """Make the last decoder layer of a BART compute only the position that the head reads. Returns whether it did.
 
-    After this, every position of the last hidden state holds the state that the head reads.
+    Other models, and quantised weights, stay unchanged. After this, every position of the last hidden state holds the
+    state that the head reads.
     """
     if model.config.model_type != "bart":
         return False

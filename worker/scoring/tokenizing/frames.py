@@ -110,7 +110,7 @@ class FramedTokens:
 
 
 def find_frames(tokenizer: Any, seconds: Sequence[str | None], max_tokens: int) -> Frames | None:
-    """Find the frame of each second text; None in `seconds` means no second text.
+    """Find the frame for each second text: the tokens around a text. None in `seconds` means no second text.
 
     Returns None if a frame cannot be found, or if the special tokens leave no room for a text. Raises TooLong, which
     names the second text, if a second text leaves no room.
@@ -130,9 +130,10 @@ def find_frames(tokenizer: Any, seconds: Sequence[str | None], max_tokens: int) 
 
 
 def _find_frame(tokenizer: Any, second: str | None) -> Frames | None:
-    """Find the frame with one second text, or without one.
+    """Find the tokens that the tokenizer puts around a text, including the second text if there is one.
 
-    Returns None if the tokenizer is written in Python, truncates on the left, or does more than add tokens around a text.
+    Returns None if the tokenizer is written in Python, truncates on the left, or does more than add tokens around a
+    text.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or tokenizer.truncation_side != "right":
