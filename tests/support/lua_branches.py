@@ -10,7 +10,7 @@ _NOTE = f"local function note_branch(branch) redis.call('SADD', '{TAKEN}', branc
 
 
 def with_notes(script: str, branches: dict[str, int]) -> str:
-    """Add a call to each branch of a Lua script, which notes the branch's number in Redis.
+    """Add a call to each branch of a Lua script. The call notes the number of its branch in Redis.
 
     `branches` gets the text of each branch with its number.
     """
