@@ -149,8 +149,9 @@ def answer_of(ask: Callable[[], float]) -> float | None:
 
 
 def default_batch_tokens(device: torch.device) -> int:
-    """Return the default token budget of a batch. A CPU is fastest if the batch fits in its cache; a GPU needs many
-    rows.
+    """Return the default token budget of a batch.
+
+    A CPU is fastest if the batch fits in its cache. A GPU needs many rows.
     """
     return 2_048 if device.type == "cpu" else 32_768
 

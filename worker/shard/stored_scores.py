@@ -66,8 +66,9 @@ class StoredScores:
         return self._shard[1]
 
     def receipt_of(self, shard: str, source_identity: str) -> Receipt:
-        """Return the shard's receipt from the earlier run. Raises ShardError if that run did not score it, or scored
-        other bytes.
+        """Return the shard's receipt from the earlier run.
+
+        Raises ShardError if that run did not score the shard, or scored other bytes.
         """
         number, uri = self._places.get(shard), self._published.uri
         if number is None:

@@ -145,9 +145,7 @@ class TrainOptions:
 
     @property
     def command(self) -> list[str]:
-        """The command of this training. Leaves out options with default values, and options that do not affect the
-        weights.
-        """
+        """The command of this training, except for default values and options that do not affect the weights."""
         command = ["worker", "train"]
         for field in fields(self):
             value = getattr(self, field.name)
