@@ -111,7 +111,7 @@ def start(
 def serve(
     name: Annotated[str, typer.Option(help="Name of this worker. Must be unique on a machine.")] = "worker",
 ) -> None:
-    """Run one worker on one device. `worker start` runs it for each; the settings in the environment say what it loads."""
+    """Run one worker on one device, with the settings in the environment. `worker start` runs this for each slot."""
     raise typer.Exit(_run_celery(["worker", "--hostname", f"{name}@%h", "--loglevel", "INFO", *QUIET]))
 
 

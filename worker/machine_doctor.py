@@ -37,7 +37,7 @@ def worker_checks(settings: Settings) -> list[Check]:
 
 
 def gpu_checks(settings: Settings) -> list[Check]:
-    """Return the GPU check, which needs no torch. Empty on macOS, or if the settings choose another device."""
+    """Return the GPU check, or no check on macOS and for a device other than CUDA. Does not import torch."""
     is_gpu_meant = settings.device == "auto" or settings.device.startswith("cuda")
     if not is_gpu_meant or platform.system() == "Darwin":
         return []
@@ -49,7 +49,7 @@ def torch_check(settings: Settings) -> Check:
 
 
 def model_check(settings: Settings) -> Check:
-    """Return the check that the models load: those named in the settings, otherwise those of the oldest open run."""
+    """Return a check that loads the models named in the settings, or those of the oldest open run."""
     needs = ("torch",) if _is_named(settings) else ("torch", "redis")
     return Check(name="model", run=partial(_model, settings), mend=_OTHER_MODEL, needs=needs)
 
@@ -97,7 +97,6 @@ def _does_not_fit_driver(version: str, cuda: str) -> Verdict | None:
 
 
 def _model(settings: Settings) -> Verdict:
-    """Load the models as a worker's child does, with the parity gate."""
     load = _load(settings)
     if load is None:
         return warning("No model was tried: none is named, and no run has open shards.", _NAME_ONE)

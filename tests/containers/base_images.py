@@ -1,7 +1,7 @@
 """Stand-ins for the images that the Dockerfile and the compose file start from, made of Debian packages.
 
-No registry of images is asked. They have what the real ones promise: the users, the folders, Python 3.11 with pip, and for
-Valkey a BusyBox shell. Packages come from where this machine's apt and pip get theirs.
+Uses no registry of images. The stand-ins have the real images' users and folders, Python 3.11 with pip, and for Valkey
+a BusyBox shell. Packages come from the sources of this machine's apt and pip.
 """
 
 import configparser
@@ -21,7 +21,7 @@ _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 def make_python(engine: Engine, folder: Path) -> None:
-    """Debian 12, whose own Python is 3.11."""
+    """Make an image of Debian 12, which has Python 3.11."""
     _debootstrap("bookworm", folder, "ca-certificates", "python3", "python3-pip")
     next(folder.glob("usr/lib/python3.11/EXTERNALLY-MANAGED")).unlink()
     for name in ("python", "pip"):
@@ -33,7 +33,10 @@ def make_python(engine: Engine, folder: Path) -> None:
 
 
 def make_valkey(engine: Engine, folder: Path) -> None:
-    """Debian 13's Valkey, for user 999 and group 1000 as in the published image, with BusyBox as its only shell."""
+    """Make an image of Debian 13's Valkey, with user 999 and group 1000 as in the published image.
+
+    BusyBox is its only shell.
+    """
     _debootstrap("trixie", folder, "busybox-static", "valkey-server", "valkey-tools")
     for applet in ("sh", "cat", "chgrp", "chmod", "chown", "cut", "head", "mv", "sha256sum", "stat", "grep"):
         (folder / "usr/bin" / applet).unlink(missing_ok=True)
@@ -44,7 +47,7 @@ def make_valkey(engine: Engine, folder: Path) -> None:
 
 
 def make_prometheus(engine: Engine, folder: Path) -> None:
-    """Debian 13's Prometheus, for the user `nobody` as in the published image."""
+    """Make an image of Debian 13's Prometheus, for the user `nobody` as in the published image."""
     _debootstrap("trixie", folder, "busybox-static", "prometheus")
     (folder / "usr/bin/wget").symlink_to("busybox")
     (folder / "prometheus").mkdir()
@@ -53,7 +56,10 @@ def make_prometheus(engine: Engine, folder: Path) -> None:
 
 
 def fill_torch_index(folder: Path, root: Path) -> bool:
-    """Fill a folder that a web server can show to pip: torch for the CPU. False if pip finds only a build with CUDA here."""
+    """Download torch into a folder that a web server can offer to pip.
+
+    Returns False if pip finds only a build with CUDA here.
+    """
     packages = folder / "torch"
     packages.mkdir(parents=True, exist_ok=True)
     if not list(packages.glob("*.whl")):
@@ -87,7 +93,7 @@ def _import(engine: Engine, folder: Path, name: str, *changes: str) -> None:
 
 
 def _debian_mirror() -> str:
-    """Where apt gets Debian from. An apt that knows no Debian leaves it to debootstrap's own default."""
+    """Return the address from which apt gets Debian, or debootstrap's default if apt has none."""
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI)"]
     command += ["Created-By: Packages", "Origin: Debian", "Component: main"]
     listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
@@ -95,7 +101,7 @@ def _debian_mirror() -> str:
 
 
 def _pip_settings() -> str:
-    """This machine's pip settings, without what only this machine has: files."""
+    """Return this machine's pip settings, without those that refer to files of this machine."""
     settings = configparser.ConfigParser(interpolation=None)
     settings["global"] = {"cert": str(_CERTIFICATES)} if _CERTIFICATES.exists() else {}
     for line in _pip("config", "list").splitlines():

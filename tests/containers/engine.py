@@ -38,7 +38,6 @@ _START_SECONDS = 60.0
 
 
 def why_not() -> str | None:
-    """Why no engine can start here, or None."""
     if sys.platform != "linux":
         return "it needs Linux"
     if os.geteuid() != 0:
@@ -67,21 +66,21 @@ class Engine:
         }
 
     def docker(self, *arguments: str | Path, seconds: float = 60.0) -> str:
-        """What a `docker` command prints. Raises CalledProcessError, with its output, if it fails."""
+        """Run a `docker` command. Returns its stdout. Raises CalledProcessError if it fails."""
         return subprocess.run(
             ["docker", *arguments], env=self.environment, stdout=subprocess.PIPE, text=True, timeout=seconds, check=True
         ).stdout
 
     def in_network(self, *command: str) -> list[str]:
-        """The command, run where the engine's networks and published ports are."""
+        """Return a command line that runs the command in the network namespace of the engine and its published ports."""
         return ["nsenter", "--target", str(self._holder), "--net", *command]
 
     def in_processes(self, *command: str) -> list[str]:
-        """The command, run where all processes of the containers are seen."""
+        """Return a command line that runs the command where it sees all processes of the containers."""
         return ["nsenter", "--target", str(self._holder), "--mount", "--pid", *command]
 
     def clear(self) -> None:
-        """Remove all containers and volumes, also those of a run before this one that was killed."""
+        """Remove all containers and volumes, including those of an earlier run that was killed."""
         for kind, options in (("container", ["--all"]), ("volume", [])):
             if found := self.docker(kind, "ls", "--quiet", *options).split():
                 self.docker(kind, "rm", "--force", *found)
@@ -92,7 +91,7 @@ class Engine:
 
 @contextmanager
 def started_engine(folder: Path) -> Iterator[Engine]:
-    """An engine that keeps its data in the folder. All its processes end with it, and with this process."""
+    """Start an engine that keeps its data in the folder. All its processes end with the block, and with this process."""
     (folder / "client/cli-plugins").mkdir(parents=True, exist_ok=True)
     plugin = folder / "client/cli-plugins/docker-compose"
     plugin.unlink(missing_ok=True)
@@ -131,7 +130,7 @@ def _run_daemon(engine: Engine, first: int) -> None:
         f"--storage-driver=overlay2 --data-root={folder}/root --exec-root={folder}/exec --host=unix://{folder}/engine.sock "
         f"--pidfile={folder}/engine.pid --dns={_DNS} --bip={BRIDGE}/16 --cgroup-parent={_CONTROL_GROUP}"
     )
-    # The engine writes to two folders of the machine; over these it gets empty ones.
+    # The engine writes to two folders of the machine, so empty file systems are mounted over them.
     hide = f"mkdir -p {_SETTINGS} && mount -t tmpfs tmpfs {_SETTINGS} && mount -t tmpfs tmpfs /run"
     prepare = f"{hide} && ip link set lo up && sysctl -qw net.ipv4.ip_forward=1"
     with (folder / "engine.log").open("w") as log:
@@ -148,7 +147,7 @@ def _run_daemon(engine: Engine, first: int) -> None:
 
 
 def _docker_client() -> Path | None:
-    """The `docker` that belongs to `dockerd`. Another one may be unable to build."""
+    """Find the `docker` with the version of `dockerd`. Another version may be unable to build."""
     daemon = shutil.which("dockerd")
     if daemon is None:
         return None
@@ -173,7 +172,7 @@ def _child_of(pid: int) -> int:
 
 
 def _remove_control_groups() -> None:
-    """Those of the containers, which the kernel can remove once the last process in them is gone."""
+    """Remove the control groups of the containers. The kernel allows this once their last process is gone."""
     deadline = time.monotonic() + 10
     while groups := list(Path("/sys/fs/cgroup").glob(f"**{_CONTROL_GROUP}")):
         for folder in (folder for group in groups for folder in sorted(group.glob("**/"), reverse=True)):

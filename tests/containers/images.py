@@ -24,7 +24,7 @@ _STAND_INS = {
 
 
 def make_images(engine: Engine, folder: Path, source: Path) -> None:
-    """Stand-ins that the engine already has are not made again."""
+    """Build the images. Stand-ins that the engine already has are not made again."""
     for name, make in _STAND_INS.items():
         if not engine.has_image(name):
             say(f"==> a stand-in for {name}")
@@ -38,7 +38,7 @@ def make_images(engine: Engine, folder: Path, source: Path) -> None:
 
 
 def check_versions(engine: Engine, source: Path) -> None:
-    """All packages of the images are pinned by constraints.txt."""
+    """Check that constraints.txt pins all packages of the images."""
     pinned = {line.lower() for line in (source / "constraints.txt").read_text().splitlines()}
     for target in BUILT:
         installed = engine.docker("run", "--rm", f"shardsift:{target}", "pip", "freeze").lower().splitlines()
@@ -51,7 +51,10 @@ def check_versions(engine: Engine, source: Path) -> None:
 
 @contextmanager
 def _torch_index(engine: Engine, folder: Path, source: Path) -> Iterator[list[str]]:
-    """The arguments of a build that takes torch from this machine, if its pip finds a build for the CPU."""
+    """Serve torch from this machine during the block, if its pip finds a build for the CPU.
+
+    Yields arguments for the image build.
+    """
     if not base_images.fill_torch_index(folder, source):
         yield []
         return

@@ -14,19 +14,25 @@ _SECONDS = 300.0
 
 
 class Machine:
-    """All machines share the engine. What tells them apart is the folder and, for Compose, the name of the project."""
+    """A clone of the repository, and a shell in it.
+
+    All machines share the engine. They differ in their folder and their Compose project.
+    """
 
     def __init__(self, engine: Engine, source: Path, folder: Path, *, project: str | None = None) -> None:
         self.folder = folder
         self._engine = engine
-        self._variables = folder.with_suffix(".variables")  # those that the shell has exported
+        self._variables = folder.with_suffix(".variables")  # those that earlier lines have exported
         self._environment = engine.environment | {"COMPOSE_PROGRESS": "quiet"}  # errors are printed all the same
         if project:
             self._environment["COMPOSE_PROJECT_NAME"] = project
         clone(source, folder)
 
     def type(self, line: str, *, codes: tuple[int, ...] = (0,), seconds: float = _SECONDS) -> str:
-        """Run a line in the shell, print both, and return what it prints. Fails with another exit code."""
+        """Run a line in the shell. Prints the line and its output, and returns the output.
+
+        Fails for an exit code that is not in `codes`.
+        """
         say(f"    $ {line}")
         output = self.run(line, codes=codes, seconds=seconds)
         for printed in output.splitlines():
@@ -50,7 +56,7 @@ class Machine:
         return done.stdout
 
     def status(self) -> dict[str, Any]:
-        """The newest run, from the finalizer's container, which is quicker than one more container."""
+        """Return the status of the newest run. Asks the finalizer's container, which is faster than a new container."""
         said = self.run("docker compose exec -T finalizer producer status --json 2>/dev/null", codes=(0, 1, 2, 3))
         return json.loads(said) if said.startswith("{") else {}
 
@@ -62,12 +68,11 @@ class Machine:
         )
 
     def containers(self) -> set[str]:
-        """The names of all containers of the project, running or not."""
         listed = self.run('docker ps --all --format "{{.Names}}"').split()
         name = self._environment.get("COMPOSE_PROJECT_NAME", "shardsift")
         return {container for container in listed if container.startswith(f"{name}-")}
 
 
 def clone(source: Path, folder: Path) -> None:
-    """What is committed, readable for its owner alone, as with a careful user's umask."""
+    """Clone what is committed. The clone is readable only for its owner, as with a careful user's umask."""
     subprocess.run(["bash", "-c", 'umask 077 && git clone --quiet "$0" "$1"', source, folder], check=True)

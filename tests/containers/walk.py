@@ -21,12 +21,12 @@ from support.waiting import wait_until
 TOKEN = "hf_thetokenoftheshell"
 ADDRESS = "10.77.0.5"  # of the first machine, in the private network of both
 SHARDS = 8
-SCORING_SECONDS = 240.0  # of the whole run, on one worker: all that happens to it must find it unfinished
-_GONE_SECONDS = 10.0  # by README's promise
+SCORING_SECONDS = 240.0  # of the whole run on one worker; long enough that every step finds it unfinished
+_GONE_SECONDS = 10.0  # README promises that a stopped worker ends within this time
 _CLIENT_SECONDS = 5.0  # of `docker compose` itself, on a busy machine
 
-# What README's block has, and what this machine has instead: no GPU, no Hub, and a small model. With one thread, the speed
-# depends less on what else the machine does.
+# Texts of README's block, and their replacements on this machine, which has no GPU, no Hub and a small model. With one
+# thread, the speed depends less on other programs on the machine.
 INSTEAD = {
     "HF_TOKEN=hf_your_token": f"HF_TOKEN={TOKEN}",
     "echo COMPOSE_PROFILES=gpu": r"printf 'COMPOSE_PROFILES=cpu\nSHARDSIFT_THREADS=1\n'",
@@ -70,7 +70,7 @@ def _type_readme(machine: Machine) -> None:
 
 
 def readme_lines() -> list[str]:
-    """The commands of README's fleet, with what this machine has instead. They must all be there."""
+    """Return the commands of README's fleet, with this machine's replacements. Fails if README lacks a replaced text."""
     [block] = [block.text for block in blocks_of("README.md") if "docker compose up -d" in block.text]
     for text, other in INSTEAD.items():
         assert text in block, f"README does not say {text!r} any more"
@@ -79,7 +79,7 @@ def readme_lines() -> list[str]:
 
 
 def _fill_data(machine: Machine) -> None:
-    """Input and model, in the folder that Compose and `init` have made for the user of the containers."""
+    """Create input and model in the folder that Compose and `init` have made for the containers' user."""
     data = machine.folder / "data"
     assert (data.stat().st_uid, data.stat().st_gid) == (1000, 1000)
     trial = write_shards(machine.folder.parent / "trial", shards=1, rows=32, seed=1)[0]
@@ -112,7 +112,7 @@ def _check_secrets(engine: Engine, machine: Machine) -> None:
 
 
 def _flower(engine: Engine, *options: str) -> str:
-    """The status of its answer, asked on this machine."""
+    """Request a page of Flower from this machine. Returns the HTTP status."""
     command = ["curl", "--silent", "--output", "/dev/null", "--write-out", "%{http_code}", *options]
     command.append("http://127.0.0.1:5555/workers")
     return subprocess.run(engine.in_network(*command), capture_output=True, text=True, check=True).stdout
@@ -183,7 +183,7 @@ def _join_and_leave(engine: Engine, source: Path, first: Machine) -> None:
 
 
 def _score_with_the_gpu_image(machine: Machine) -> None:
-    """As docker-compose.yml has the service, but for the devices, which the engine refuses where there are none."""
+    """Run the GPU service of docker-compose.yml without its devices, because this machine may have no GPU."""
     (machine.folder / "no-devices.yml").write_text("services: {worker-gpu: {deploy: !reset null}}\n")
     files = "docker compose -f docker-compose.yml -f no-devices.yml --profile gpu"
     _stop_worker(machine)
@@ -217,7 +217,7 @@ def _measured(engine: Engine, query: str) -> list[float]:
 
 
 def _wait_for_rows(machine: Machine) -> dict[str, Any]:
-    """The status, once a worker has scored some more rows and is in the middle of a shard."""
+    """Return the status once a worker has scored more rows and is in the middle of a shard."""
     before = machine.wait_for(lambda status: True, "the ledger to answer")["pace"]["rows"]
     found = machine.wait_for(
         lambda status: status["pace"]["rows"] > before and status["counts"]["running"] > 0, "more rows to be scored"

@@ -10,7 +10,10 @@ TYPES: dict[str, RepoType] = {"models": "model", "datasets": "dataset", "buckets
 
 
 def type_of_prefix(prefix: str) -> RepoType:
-    """URLs for downloads and LFS begin with `datasets/org/name` for a dataset and with `org/name` for a model."""
+    """Return the repository type for the prefix of a URL.
+
+    URLs for downloads and LFS begin with `datasets/org/name` for a dataset, and with `org/name` for a model.
+    """
     return "dataset" if prefix else "model"
 
 
@@ -20,7 +23,7 @@ def url_prefix(repo_type: RepoType) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Grant:
-    """What a token or ticket permits. A ticket is for one repository, like a presigned URL."""
+    """The permissions of a token or ticket. A ticket is for one repository, like a presigned URL."""
 
     name: str | None  # None if the request has no token
     write: bool
@@ -40,7 +43,7 @@ class Tokens:
         return self._remember("hf_", Grant(name=name, write=write, scopes=scopes))
 
     def ticket(self, grant: Grant, repo: Repo) -> str:
-        """Issue a secret for uploads to a URL or to the xet store, with the name of the Hub token."""
+        """Issue a secret for uploads to a URL or to the xet store. It has the name of the Hub token in `grant`."""
         return self._remember("ticket_", Grant(name=grant.name, write=True, repo=repo))
 
     def grant_of(self, secret: str) -> Grant:
@@ -54,7 +57,10 @@ class Tokens:
 
 @dataclass(frozen=True, kw_only=True)
 class Hub:
-    """What all routes share. It finds a repository and raises `HubError` if the grant is not enough for it."""
+    """The state that all routes share.
+
+    Its methods find a repository, and raise HubError if the grant does not permit access.
+    """
 
     endpoint: str
     repos: Repos
@@ -77,7 +83,7 @@ class Hub:
 
 
 def ticket_repo(grant: Grant) -> Repo:
-    """The repository to which a signed URL or a xet token gives access."""
+    """Return the repository to which a signed URL or a xet token gives access."""
     if grant.repo is None:
         raise HubError(403, "Request has no valid signature")
     return grant.repo

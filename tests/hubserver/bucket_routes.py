@@ -44,7 +44,7 @@ class BucketRoutes:
         return json_reply({**about, "size": size, "totalFiles": len(files)})
 
     def tree(self, call: Call, repo_id: str, path: str = "") -> Reply:
-        """All files whose path begins with `path`; if not recursive, the files and folders directly in a folder."""
+        """List the files whose path begins with `path`. If not recursive, list the entries of the folder `path`."""
         files = self._files(call, repo_id)
         found = [name for name in sorted(files) if name.startswith(path)]
         if not is_true(call.query.get("recursive")):
@@ -53,7 +53,7 @@ class BucketRoutes:
         return json_reply([self._entry(name, files.get(name)) for name in found])
 
     def paths_info(self, call: Call, repo_id: str) -> Reply:
-        """The response leaves out folders and paths that do not exist."""
+        """Describe the requested files. Leaves out folders and paths that do not exist."""
         files = self._files(call, repo_id)
         return json_reply([self._entry(path, files[path]) for path in call.json()["paths"] if path in files])
 
@@ -77,7 +77,7 @@ class BucketRoutes:
         return file_reply(content, wanted=call.headers.get("Range"), headers={})
 
     def _added(self, bucket: Repo, change: dict[str, Any]) -> File | None:
-        """The file of an `addFile` or `copyFile`, whose content has been uploaded; None for a `deleteFile`."""
+        """Return the file of an `addFile` or `copyFile`, whose content was uploaded before. None for a `deleteFile`."""
         if change["type"] == "deleteFile":
             return None
         sha256 = self._hub.blobs.by_xet_hash.get(change["xetHash"])

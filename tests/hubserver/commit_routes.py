@@ -75,7 +75,7 @@ class CommitRoutes:
                 content = base64.b64decode(value["content"])
                 self._hub.blobs.write(content)
                 return File.regular(content)
-            case "lfsFile":  # whose content was uploaded before
+            case "lfsFile":  # its content was uploaded before
                 return File.large(value["oid"], self._checked_size(repo, value))
             case "deletedFile":
                 return None
@@ -83,9 +83,9 @@ class CommitRoutes:
                 raise bad_request(f"Unknown operation: {key}")
 
     def _checked_size(self, repo: Repo, value: dict[str, Any]) -> int:
-        """The size of the blob, checked against the line. The line of a copy has no size.
+        """Return the size of the uploaded blob, after comparing it with the size in the commit's line.
 
-        Returns 0 if the blob is missing, because the commit then fails.
+        The line of a copy has no size. Returns 0 if the blob is missing, because the commit then fails.
         """
         if value["oid"] not in repo.uploaded:
             return 0

@@ -8,7 +8,7 @@ header.
 
 
 class HubError(Exception):
-    """Raised by any handler. The HTTP layer turns it into a response."""
+    """An error response, which any handler may raise. The HTTP layer sends it."""
 
     def __init__(self, status: int, message: str, *, code: str | None = None) -> None:
         super().__init__(message)
@@ -22,12 +22,16 @@ def bad_request(message: str) -> HubError:
 
 
 def invalid_token() -> HubError:
-    """The client tells an invalid token from a missing repository by this message."""
+    """Make the response for an invalid token. By its message, the client distinguishes it from a missing repository."""
     return HubError(401, "Invalid credentials in Authorization header")
 
 
 def token_required() -> HubError:
-    """Over HTTPS, the client takes a 401 without a code as a missing repository. Over loopback HTTP, it needs the code."""
+    """Make the response for a request without a token.
+
+    The code makes the client raise RepositoryNotFoundError. Over HTTPS, a 401 without a code does the same; over
+    loopback HTTP, it does not.
+    """
     return HubError(401, "Invalid username or password.", code="RepoNotFound")
 
 

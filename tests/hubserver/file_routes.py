@@ -1,4 +1,6 @@
-"""Routes that list the files of a revision, page by page or selected ones, and download one. Its metadata is in the headers."""
+"""Routes that list the files of a revision, all by page or selected ones, and download a file. Its metadata is in the
+headers.
+"""
 
 import hashlib
 import re
@@ -36,7 +38,7 @@ class FileRoutes:
         return json_reply([self._entry(repo, revision, path) for path in page], headers=headers)
 
     def paths_info(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
-        """The request body is a form, not JSON. The response leaves out paths that do not exist."""
+        """Describe the requested paths. The request body is a form, not JSON. Leaves out paths that do not exist."""
         repo = self._hub.readable(call.grant, TYPES[types], repo_id)
         form = parse_qs(call.body.decode())
         tree = repo.commit_at(revision).tree
@@ -65,7 +67,7 @@ class FileRoutes:
 
 
 def file_reply(content: bytes, *, wanted: str | None, headers: dict[str, str]) -> Reply:
-    """Reply with the content or, if there is a Range header, with that range of it."""
+    """Reply with the content, or with a range of it if `wanted`, the Range header, asks for one."""
     headers |= {"Accept-Ranges": "bytes", "Content-Type": "application/octet-stream"}
     if wanted is None:
         return Reply(headers=headers, body=content)
@@ -93,7 +95,7 @@ def folder_entry(path: str, inside: dict[str, File]) -> dict[str, Any]:
 
 
 def listed_paths(repo: Repo, revision: str, folder: str, *, recursive: bool) -> list[str]:
-    """Files and folders below a folder, sorted by path. Only direct entries, unless `recursive`."""
+    """List files and folders below a folder, sorted by path. Unless `recursive`, list only direct entries."""
     tree = repo.commit_at(revision).tree
     prefix = f"{folder}/" if folder else ""
     paths = sorted(path for path in {*tree, *folders_of(tree)} if path.startswith(prefix))

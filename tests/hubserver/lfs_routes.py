@@ -24,7 +24,7 @@ class LfsRoutes:
         return json_reply({"transfer": "basic", "objects": objects})
 
     def _batch_entry(self, grant: Grant, repo: Repo, requested: dict[str, Any]) -> dict[str, Any]:
-        """The response for one object. An object without actions is already on the Hub."""
+        """Describe one object. If the Hub already has it, the response contains no actions."""
         known = {"oid": requested["oid"], "size": requested["size"]}
         if requested["oid"] in repo.uploaded:
             return known

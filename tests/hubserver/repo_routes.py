@@ -137,7 +137,7 @@ class RepoRoutes:
 
 
 def card_metadata(content: str) -> Any:
-    """The parsed YAML between the `---` lines at the top of a card, or None if there is no such block."""
+    """Parse the YAML between the `---` lines at the top of a card. Returns None if there is no such block."""
     match = re.match(r"---\s*\n(.*?)^---\s*$", content.replace("\r\n", "\n"), re.DOTALL | re.MULTILINE)
     return yaml.safe_load(match[1]) if match else None
 

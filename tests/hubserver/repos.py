@@ -21,18 +21,18 @@ RepoType = Literal["model", "dataset", "bucket"]
 Tree = Mapping[str, "File"]
 
 MAIN = "main"
-PULL_REQUEST = "refs/pr/"  # begins the name of the branch of one
+PULL_REQUEST = "refs/pr/"  # prefix of the branch of a pull request
 
 
 class BlobStore:
-    """File contents, each named by its sha256. Does not know which repositories refer to one."""
+    """File contents by sha256. Does not know which repositories refer to them."""
 
     def __init__(self) -> None:
         self._contents: dict[str, bytes] = {}
         self.by_xet_hash: dict[str, str] = {}  # xet's own hash → sha256
 
     def write(self, content: bytes) -> str:
-        """Store the content and return its sha256."""
+        """Store the content. Returns its sha256."""
         sha256 = hashlib.sha256(content).hexdigest()
         self._contents[sha256] = content
         return sha256
@@ -61,7 +61,7 @@ class File:
 
     @property
     def content_oid(self) -> str:
-        """The id that the client compares with its local file. A download sends it as the ETag."""
+        """The id that the client compares with its local file. Downloads send it as the ETag."""
         return self.sha256 if self.lfs else self.git_oid
 
     @property
@@ -105,7 +105,7 @@ class Repo:
         return self.commits[self.branches[branch]]
 
     def commit_at(self, revision: str) -> Commit:
-        """The commit that a branch name or a full commit id refers to."""
+        """Return the commit that a branch name or a full commit id refers to."""
         if revision in self.commits:
             return self.commits[revision]
         return self.branch_commit(revision.removeprefix("refs/heads/"))
@@ -126,7 +126,7 @@ class Repo:
         description: str = "",
         expected_parent: str = "",
     ) -> Commit:
-        """Commit all operations or none. The first commit makes the branch."""
+        """Commit all operations or none. The first commit creates the branch."""
         with self._commit_lock:
             head = self.branch_commit(branch) if self.branches else None
             if head is not None and not head.oid.startswith(expected_parent):
@@ -160,7 +160,7 @@ class Repo:
             del self.branches[branch]
 
     def forget_unreferenced(self) -> None:
-        """Drop uploads that no commit on any branch refers to, like the Hub's garbage collection."""
+        """Drop uploads to which no commit on any branch refers, like the Hub's garbage collection."""
         with self._commit_lock:
             reachable = {commit.oid: commit for branch in self.branches for commit in self.history(branch)}
             self.uploaded &= {file.sha256 for commit in reachable.values() for file in commit.tree.values()}
@@ -184,8 +184,6 @@ class Repo:
 
 
 class Repos:
-    """All repositories by type and id."""
-
     def __init__(self) -> None:
         self._repos: dict[tuple[RepoType, str], Repo] = {}
 
@@ -210,7 +208,7 @@ class Repos:
 
 
 def subtree(tree: Tree, path: str) -> dict[str, File]:
-    """The file at this path, or all files in the folder at this path."""
+    """Return the file at this path, or all files in the folder at this path."""
     return {name: file for name, file in tree.items() if name == path or name.startswith(f"{path}/")}
 
 

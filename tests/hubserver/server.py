@@ -25,7 +25,7 @@ SERVER_AUTHOR = "hubserver"  # the author of commits that a test makes without H
 
 
 class HubServer:
-    """A Hub on loopback. Its state is in memory, and is lost when it stops."""
+    """A Hub on loopback. It keeps its state in memory, and loses it when it stops."""
 
     def __init__(self, xet: bool = True) -> None:
         self.xet = xet
@@ -48,16 +48,16 @@ class HubServer:
     def token(self, name: str = "worker", write: bool = True, *, scopes: tuple[str, ...] | None = None) -> str:
         """Create a token. `Request.token_name` and `Commit.author` contain its name.
 
-        With `scopes`, it is fine-grained: whoami names the users and organisations that it may write to. Other requests are
-        decided by `write` alone.
+        With `scopes`, the token is fine-grained: whoami lists the users and organisations that it may write to. For
+        all other requests, only `write` decides.
         """
         return self._tokens.issue(name, write=write, scopes=scopes)
 
     def client_env(self, home: Path, token: str | None = None) -> dict[str, str]:
-        """The environment for a client process: a copy of this process's, with Hub settings that point at this server.
+        """Return an environment for a client process: this process's own, with settings for this Hub.
 
-        Give each server a new `home`. hf_xet caches there which chunks it has uploaded to an endpoint. With the cache
-        of an earlier server, it refers to chunks that this server does not have.
+        Give each server a new `home`, because hf_xet caches in it which chunks it has uploaded to an endpoint. With
+        the cache of an earlier server, it refers to chunks that this server does not have.
         """
         own = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
         settings = {
@@ -97,7 +97,7 @@ class HubServer:
         return repo.commit(MAIN, operations, title=message, author=SERVER_AUTHOR).oid
 
     def write(self, repo_id: str, path: str, content: bytes | None) -> None:
-        """Commit a file of a dataset to main, or its removal, without HTTP."""
+        """Commit a file of a dataset to main, without HTTP. If `content` is None, removes the file."""
         repo = self._repos.get("dataset", repo_id)
         operation = Operation(path=path, added=None if content is None else self._added(repo, content, path))
         repo.commit(MAIN, [operation], title="Write a file", author=SERVER_AUTHOR)
@@ -109,7 +109,7 @@ class HubServer:
         return sha256, len(content)
 
     def files(self, repo_id: str, repo_type: RepoType = "dataset", revision: str = MAIN) -> dict[str, int]:
-        """Size by path. Includes `.gitattributes`, as on the Hub."""
+        """Return the size of each file by path. Includes `.gitattributes`, as on the Hub."""
         tree = self._repos.get(repo_type, repo_id).commit_at(revision).tree
         return {path: tree[path].size for path in sorted(tree)}
 
@@ -118,15 +118,15 @@ class HubServer:
         return self._blobs.read(file.sha256)
 
     def commits(self, repo_id: str, repo_type: RepoType = "dataset", revision: str = MAIN) -> list[Commit]:
-        """The commits of a branch, newest first. The last is the Hub's "initial commit"."""
+        """Return the commits of a branch, newest first. The last one is the Hub's "initial commit"."""
         return list(self._repos.get(repo_type, repo_id).history(revision))
 
     def branches(self, repo_id: str, repo_type: RepoType = "dataset") -> dict[str, str]:
-        """Commit id by branch."""
+        """Return the commit id of each branch."""
         return dict(self._repos.get(repo_type, repo_id).branches)
 
     def forget_unreferenced_blobs(self) -> None:
-        """Drop uploads that no commit on any branch refers to, like the Hub's garbage collection after about a day."""
+        """Drop uploads to which no commit on any branch refers, like the Hub's garbage collection after about a day."""
         for repo in self._repos.all():
             repo.forget_unreferenced()
 
@@ -149,11 +149,11 @@ class HubServer:
         drop_after: bool = False,
         delay_seconds: float = 0.0,
     ) -> None:
-        """Answer the next `times` matching requests with this status and without effect. The path is matched as sent.
+        """Answer the next `times` matching requests with this status, and without effect.
 
-        `drop` closes the connection instead of answering. `drop_after` closes it after the request took effect: the
-        response is lost. `status=None` answers normally: with `delay_seconds`, the Hub is slow. If `body` is None,
-        the response has the Hub's message for the status.
+        `path_regex` is matched with the path as sent. `drop` closes the connection instead of answering. `drop_after`
+        closes it after the request took effect, so that only the response is lost. `status=None` answers normally,
+        after `delay_seconds`. If `body` is None, the response has the Hub's message for the status.
         """
         fault = WireFault(
             path=re.compile(path_regex),
@@ -172,7 +172,7 @@ class HubServer:
         return self._faults.left()
 
     def forget_faults(self) -> None:
-        """Remove the faults that no request has met. For tests whose requests may or may not come."""
+        """Remove the faults that no request has met, for tests whose requests may or may not come."""
         self._faults.forget()
 
     @property

@@ -43,8 +43,6 @@ def error_reply(error: HubError) -> Reply:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A request, as a handler receives it."""
-
     method: str
     path: str  # as sent, with percent-encoding
     query: Mapping[str, str]
@@ -73,7 +71,7 @@ TEMPLATE_PARTS = {
 
 
 class Router:
-    """Calls the handler of a request. Template parameters are percent-decoded. A slash in one is sent as `%2F`."""
+    """Calls the handler of a request. Decodes percent-encoded template parameters, in which `%2F` stands for a slash."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._routes = [(method, template_pattern(template), handler) for method, template, handler in routes]
@@ -93,7 +91,7 @@ def template_pattern(template: str) -> re.Pattern[str]:
 
 
 class WireServer:
-    """Serves on loopback from one thread, so that no two handlers run at the same time. `close` closes all connections."""
+    """Serves on loopback from one thread, so that two handlers never run at the same time."""
 
     def __init__(self, *, tokens: Tokens, faults: WireFaults) -> None:
         self.tokens, self.faults = tokens, faults
@@ -152,9 +150,7 @@ class WireHandler(RequestHandler):
             self._note(call, status=0)
             self.request.connection.stream.close()
         else:
-            self._note(
-                call, status=reply.status
-            )  # before the reply, so that a client that has it finds its request there
+            self._note(call, status=reply.status)  # before the reply, so that a client finds its request there
             self._send(reply)
 
     get = head = post = put = delete = answer
@@ -189,8 +185,8 @@ class WireHandler(RequestHandler):
         self.finish(reply.body)
 
     def compute_etag(self) -> None:
-        """The handlers alone say which replies have one."""
+        """Send no ETag except those that handlers set."""
 
 
 def print_nothing(_: RequestHandler) -> None:
-    """Requests are in the request log."""
+    """Log nothing, because requests are in the request log."""

@@ -1,7 +1,7 @@
 """Uploads by the xet protocol: short-lived tokens, and xorbs and shards, whose files become plain blobs.
 
-hf_xet first requests newer routes (xorb grants, v2). They return 404, and it falls back to the older routes below. Downloads are
-plain HTTP: a file whose headers name no xet hash has no other way.
+hf_xet first requests newer routes (xorb grants, v2). They return 404, and it falls back to the older routes below.
+Downloads are plain HTTP, because the headers of a file name no xet hash.
 """
 
 import time
@@ -32,7 +32,7 @@ class XetRoutes:
         return self.write_token(call, "buckets", repo_id, "")
 
     def write_token(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
-        """huggingface_hub reads the headers; hf_xet reads the body."""
+        """Reply with a token for uploads. huggingface_hub reads the headers, and hf_xet reads the body."""
         repo = self._hub.writable(call.grant, TYPES[types], repo_id)
         ticket, expires = self._hub.tokens.ticket(call.grant, repo), int(time.time()) + TOKEN_SECONDS
         headers = {
@@ -48,7 +48,7 @@ class XetRoutes:
         return json_reply({"was_inserted": True})
 
     def add_shard(self, call: Call) -> Reply:
-        """Store the files that the shard describes as blobs. Each is checked against its sha256."""
+        """Store the files of a shard as blobs. Each is checked against its sha256."""
         repo = ticket_repo(call.grant)
         repo.uploaded.update(self._add_file(file) for file in read_shard(call.body))
         return json_reply({"result": 1})
@@ -62,7 +62,10 @@ class XetRoutes:
         return stored
 
     def _chunks(self, term: Term) -> list[Chunk]:
-        """The chunks of a term. A client with the cache of another server names unknown xorbs: a 400 ends its retries."""
+        """Return the chunks of a term.
+
+        A client with the cache of another server names unknown xorbs. It gets a 400, which ends its retries.
+        """
         if len(self._xorbs.get(term.xorb, [])) < term.end:
             raise bad_request(f"Unknown xorb or chunk: {term}")
         return self._xorbs[term.xorb][term.first : term.end]

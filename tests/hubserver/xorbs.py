@@ -24,7 +24,7 @@ END_OF_FILES = b"\xff" * 32
 
 
 class Chunk(NamedTuple):
-    """A chunk of a xorb without its header, and its compression."""
+    """A chunk of a xorb, without its header."""
 
     stored: bytes
     compression: int
@@ -33,7 +33,7 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Term:
-    """Consecutive chunks of a xorb that are a part of a file."""
+    """Consecutive chunks of a xorb that form a part of a file."""
 
     xorb: str
     first: int
@@ -48,7 +48,7 @@ class ShardFile:
 
 
 def xet_hex(digest: bytes) -> str:
-    """The text form of a xet hash: four little-endian 64-bit words. It differs from the hex of the bytes."""
+    """Return the text form of a xet hash: four little-endian 64-bit words. It differs from the hex of the bytes."""
     return "".join(f"{word:016x}" for word in struct.unpack("<4Q", digest))
 
 

@@ -18,7 +18,7 @@ _STAND_IN: dict[str, Any] = {}
 
 
 def install(orders: str) -> None:
-    """Carry out the orders of `support.injected_faults.InjectedFaults`, as JSON."""
+    """Inject the faults that `support.injected_faults.InjectedFaults` describes in JSON."""
     wanted = json.loads(orders)
     if wanted["clock_offset_seconds"]:
         _set_clock(wanted["clock_offset_seconds"])
@@ -37,25 +37,28 @@ def _note_nothing(what: str, **fields: Any) -> None:
 
 
 def _set_clock(offset_seconds: float) -> None:
-    """Make this machine's clock wrong. Monotonic time is right on every machine."""
+    """Shift this process's wall clock. Monotonic time stays right."""
     real = time.time
     time.time = lambda: real() + offset_seconds  # type: ignore[assignment]
 
 
 def _cut_windows(rows: int) -> None:
-    """Set the window size of runs that this process enqueues. Users cannot set it, so there is no option for it."""
+    """Set the window size of runs that this process enqueues. Users cannot set it, so it is no option."""
     from shardsift.fleet.run.spec import RunSpec
 
     RunSpec.__init__.__kwdefaults__["window_rows"] = rows
 
 
 def stand_in_orders() -> tuple[dict[str, Any], Action]:
-    """Options of the stand-in, and what to do when it is loaded."""
+    """Return the options of the stand-in, and the action for when it is loaded."""
     return _STAND_IN["options"], _STAND_IN["on_load"]
 
 
 def _wrap(at: str, moment: str, action: Action, tickets: Path, program: str) -> None:
-    """`at` is `module:Class.method` or `module:function`. Each firing uses up a ticket, which all processes share."""
+    """Wrap the function `at`, `module:Class.method` or `module:function`, with an action before or after its calls.
+
+    Each action uses up a ticket. All processes share the tickets.
+    """
 
     def is_due() -> bool:
         return Path(sys.argv[0]).name == program and not _take(tickets, "pass") and _take(tickets, "ticket")
@@ -93,7 +96,7 @@ def _kill() -> None:
 
 
 def _kill_worker() -> None:
-    """Kill parent and child, as if the machine were gone."""
+    """Kill parent and child, as if the machine had failed."""
     os.kill(os.getppid(), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -143,14 +146,13 @@ def _lose_device() -> None:
 
 
 def _lose_answer() -> None:
-    """Use it after a call of the ledger: Redis executed the call, but its answer was lost."""
+    """Raise a connection error, as if Redis had executed a call but its answer was lost."""
     import redis
 
     raise redis.ConnectionError("the answer is lost, by order")
 
 
 def _fail_next_ping() -> None:
-    """Make the next ping fail, as if Redis were away."""
     import redis
 
     real = redis.Redis.ping

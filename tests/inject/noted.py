@@ -19,7 +19,10 @@ Note = Callable[..., None]
 
 
 def note_events(log: Path) -> Note:
-    """Start to record claims, completions, releases, sweeps and publications. Returns a function that records another event."""
+    """Record claims, completions, releases, sweeps and publications from now on.
+
+    Returns a function that records other events.
+    """
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def note(what: str, **fields: Any) -> None:
@@ -41,7 +44,7 @@ def note_events(log: Path) -> Note:
 
 
 def _before(at: str, method: str, look: Callable[..., None]) -> None:
-    """Call `look` with the arguments of each call."""
+    """Call `look` with the arguments before each call of the method."""
 
     def with_findings(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         look(*args, **kwargs)
@@ -51,7 +54,7 @@ def _before(at: str, method: str, look: Callable[..., None]) -> None:
 
 
 def _after(at: str, method: str, look: Callable[..., None]) -> None:
-    """Call `look` with the result and the arguments of each call that returns."""
+    """Call `look` with the result and the arguments after each call of the method that returns."""
 
     def with_findings(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         result = real(*args, **kwargs)

@@ -1,7 +1,8 @@
 """A scorer without a model: the score of a text comes from its checksum, and each batch takes a fixed time.
 
-For runs with thousands of injected faults. Towards a worker it behaves like the real scorer: it scores in batches, can stop
-between two of them, and continues where it stopped. It also records each batch, so that repeated work can be counted.
+It is for runs with thousands of injected faults. For a worker it behaves like the real scorer: it scores in batches,
+can stop between two batches, and continues where it stopped. It also logs each batch, so that repeated work can be
+counted.
 """
 
 import os
@@ -69,7 +70,10 @@ class StandInScorer:
         return DeviceUse(memory_share=0.25, busy_share=0.75)
 
     def _line(self, tokens: Tokens, batch: npt.NDArray[np.int64]) -> bytes:
-        """Record the time, the process, the number of rows and the checksum of each text, to find texts scored twice."""
+        """Format a line of the log: time, process, number of rows, and the checksum of each text.
+
+        The checksums show which texts were scored twice.
+        """
         checksums = ",".join(f"{zlib.crc32(_content(tokens, text)):x}" for text in batch)
         return f"{time.time():.4f} {os.getpid()} {len(batch)} {checksums}\n".encode()
 

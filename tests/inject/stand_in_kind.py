@@ -12,7 +12,7 @@ from shardsift.fleet.scorers.sequence_classifier import resolve_classifier
 
 
 def load_stand_in(model: Model, settings: Any) -> Any:
-    """Load it with the options of this process; see `support.injected_faults.InjectedFaults.use_stand_in`."""
+    """Load the stand-in with this process's options. See `support.injected_faults.InjectedFaults.use_stand_in`."""
     from injected import stand_in_orders
     from stand_in import StandInScorer
 
@@ -31,7 +31,7 @@ def load_stand_in(model: Model, settings: Any) -> Any:
 
 
 def number_format(first: str | None) -> str:
-    """That which comes first of those that the test's variable names, or the best of them."""
+    """Return `first` if the variable STAND_IN_FORMATS lists it, otherwise the first format listed there."""
     able = os.environ.get("STAND_IN_FORMATS", "float32").split(",")
     return first if first in able else able[0]
 

@@ -11,7 +11,7 @@ from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
 @dataclass
 class Preceded:
-    """A backend that calls `before` with each batch, which may raise, and then gives the logits of another one."""
+    """A backend that calls `before` with each batch, then returns the logits of another backend. `before` may raise."""
 
     backend: Backend
     before: Callable[[Tokens], object]

@@ -32,32 +32,33 @@ class Navigating(Exception):
 
 
 class Tab:
-    """The only tab of a browser."""
-
     def __init__(self, socket: WebSocket) -> None:
         self._socket = socket
         self._numbers = itertools.count(1)
 
     def log_in(self, login: str) -> None:
-        """Send `user:password` with each request, also with those of scripts."""
+        """Send `user:password` with each later request of the page, including those of scripts."""
         header = "Basic " + base64.b64encode(login.encode()).decode()
         self._call("Network.enable")
         self._call("Network.setExtraHTTPHeaders", headers={"Authorization": header})
 
     def open(self, url: str, *, until: str) -> None:
-        """Load a page, and wait until this is true in it."""
-        for address, is_there in (("about:blank", "true"), (url, until)):  # so that the page before has gone
+        """Load a page, and wait until the JavaScript expression `until` is true in it."""
+        for address, is_there in (("about:blank", "true"), (url, until)):  # so that the previous page is gone
             self._call("Page.navigate", url=address)
             self.wait_for(f"location.href === {address!r} && Boolean({is_there})")
 
     def value(self, script: str) -> Any:
-        """The value of an expression in the page, or what its promise holds. The page's own policy does not bind it."""
+        """Evaluate a JavaScript expression in the page, and return its value or the result of its promise.
+
+        The page's content security policy does not apply to the expression.
+        """
         answer = self._call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def wait_for(self, script: str) -> None:
-        """Wait until this is true in the page."""
+        """Wait until the JavaScript expression is true in the page."""
 
         def is_true() -> bool:
             with suppress(Navigating):
@@ -69,7 +70,7 @@ class Tab:
     def _call(self, method: str, **parameters: object) -> Any:
         number = next(self._numbers)
         self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
-        while True:  # events come in between
+        while True:  # events arrive between the answers
             said = json.loads(self._socket.recv())
             if said.get("id") != number:
                 continue
@@ -81,7 +82,7 @@ class Tab:
 
 @contextmanager
 def open_browser(folder: Path) -> Iterator[Tab]:
-    """A browser with an empty profile in `folder`, during the block."""
+    """Run a browser with an empty profile in `folder` during the block."""
     profile = folder / "profile"
     command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", "--remote-debugging-port=0", "about:blank"]
     with running(command, log=folder / "chromium.log", stop_seconds=10):
@@ -93,7 +94,7 @@ def open_browser(folder: Path) -> Iterator[Tab]:
 
 
 def _two_lines(file: Path) -> list[str] | None:
-    """None while the file is not whole."""
+    """Return the lines of the file, or None while it is incomplete."""
     lines = file.read_text().splitlines() if file.exists() else []
     return lines if len(lines) == 2 else None
 

@@ -24,7 +24,7 @@ _outputs = count()
 
 @dataclass
 class Desk:
-    """What a worker has: a claimed shard, its lease, a scorer, and a scratch folder."""
+    """A worker's state: a claimed shard, its lease, a scorer, and a scratch folder."""
 
     claim: Claim
     lease: Lease
@@ -46,13 +46,13 @@ class Desk:
         return score_leased(self.ledger, self.claim, scorers, self.lease, self.stopping, self.scratch)
 
     def produced(self) -> list[str]:
-        """The files of the output without the spec that `enqueue` wrote, and the rest of the scratch folder."""
+        """List the names of the files in the output and the scratch folder, except the spec that `enqueue` wrote."""
         files = [path for folder in (self.output, self.scratch) for path in folder.rglob("*") if path.is_file()]
         return sorted(path.name for path in files if path.name != "spec.json")
 
 
 class Office:
-    """Runs over folders of shards, enqueued and claimed as by the product."""
+    """Enqueues and claims the shards of folders as the product does, and makes a Desk for each."""
 
     def __init__(self, ledger: Ledger, scorer: SequenceClassifier, model: Path, folder: Path) -> None:
         self.scorer = scorer
@@ -86,13 +86,13 @@ class Office:
         )
 
     def taken_over(self, claim: Claim) -> Claim:
-        """The claim of this worker's next child, which ends the old claim."""
+        """Claim the shard again as the worker's next child does. This ends the old claim."""
         return claimed(self._ledger, claim.run_id, claim.shard, owner=WORKER)
 
 
 @dataclass
 class StopsAfter:
-    """A device that counts its batches. The worker is told to stop while it works on one of them."""
+    """A backend that counts its batches, and tells the worker to stop during batch number `batches`."""
 
     backend: Any
     stopping: threading.Event

@@ -23,7 +23,7 @@ SERVICES = ("init", "redis", "finalizer", "flower", "producer", "worker-cpu", "w
 
 
 def compose(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the real Compose, with only the given environment."""
+    """Run the real Docker Compose, with no environment but the given one."""
     return subprocess.run(
         [BIN / "docker-compose", "--project-directory", project, "--env-file", os.devnull, *arguments],
         cwd=project,

@@ -13,7 +13,6 @@ MODEL = "HuggingFaceFW/fineweb-edu-classifier"
 
 
 def copy_shards(shards: Path, folder: Path, *, count: int = 8) -> Path:
-    """The first shards of a folder, in another one."""
     folder.mkdir(parents=True)
     for shard in sorted(shards.glob("*.parquet"))[:count]:
         shutil.copy(shard, folder)

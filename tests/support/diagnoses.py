@@ -10,7 +10,7 @@ def diagnosed(checks: Iterable[Check]) -> dict[str, Verdict]:
 
 
 def not_ok(found: dict[str, Verdict]) -> dict[str, Result]:
-    """The checks that are not ok. Each of them says how to mend it."""
+    """Return the checks that are not ok. Fails if one of them does not say how to fix it."""
     found_wrong = {name: one.result for name, one in found.items() if one.result is not Result.OK}
     assert all(found[name].mend for name in found_wrong)
     return found_wrong

@@ -27,7 +27,7 @@ ALL_ROWS = SHARDS * SHARD_ROWS
 
 @dataclass
 class DisturbedRuns:
-    """One run over `shards` into `output` on `fleet`, whose workers have `faults`."""
+    """A run over `shards` into `output`. The processes of `fleet` have `faults`."""
 
     fleet: Fleet
     faults: InjectedFaults
@@ -45,7 +45,6 @@ class DisturbedRuns:
     unique: bool = False
 
     def enqueue(self) -> str:
-        """Enqueue the run, perhaps again. Returns its id."""
         settings = Settings(redis_url=self.fleet.redis_url, resend_seconds=1)
         with make_app("test", settings) as app:
             return enqueue(self.plan(), self.fleet.ledger, app, settings).run_id
@@ -68,7 +67,7 @@ class DisturbedRuns:
         return self.fleet.worker(self.model, name=name, environment=self.environment | environment)
 
     def worker_in_a_container(self) -> AbstractContextManager[Child]:
-        """A worker that is process 1 of a PID namespace, with its own /proc."""
+        """Start a worker as process 1 of a PID namespace, with its own /proc."""
         settings = {"SHARDSIFT_MODEL": str(self.model), "SHARDSIFT_THREADS": "1"}
         return running(
             ["unshare", "--pid", "--fork", "--mount-proc", str(BIN / "worker"), "serve"],
@@ -82,7 +81,7 @@ class DisturbedRuns:
 
     @contextmanager
     def served(self, *, workers: int = 1) -> Iterator[None]:
-        """Run a finalizer and this many workers during the block."""
+        """Run a finalizer and `workers` workers during the block."""
         with ExitStack() as stack:
             stack.enter_context(self.finalizer())
             for number in range(workers):
@@ -100,7 +99,7 @@ class DisturbedRuns:
         wait_until(lambda: self.faults.rows_scored() >= rows, description=f"{rows} rows are scored", seconds=60)
 
     def wait_for_sweeps(self, run_id: str, sweeps: int) -> None:
-        """Wait until the finalizer has looked at the run this many times more."""
+        """Wait until the finalizer has looked at the run `sweeps` more times."""
         seen = set()
 
         def swept() -> bool:
@@ -113,7 +112,7 @@ class DisturbedRuns:
         return manifest_lines(self.output)
 
     def attempts(self) -> set[int]:
-        """The attempt that finished each shard: {1} if no shard needed a second one."""
+        """Return the numbers of the attempts that finished the shards: {1} if no shard needed a second one."""
         return {int(str(line["attempt"])) for line in self.manifest()}
 
     def staged_files(self, run_id: str) -> list[Path]:
@@ -124,7 +123,7 @@ class DisturbedRuns:
         self.check_nothing_lost_nothing_twice(run_id)
 
     def check_nothing_lost_nothing_twice(self, run_id: str) -> None:
-        """Check that every shard is done once, that the bytes equal an undisturbed run's, and that nothing is left open."""
+        """Check that every shard is done once, that the files equal an undisturbed run's, and that none is left open."""
         ledger = self.fleet.ledger
         counts = ledger.counts(run_id)
         lines = manifest_lines(self.output)
@@ -148,7 +147,7 @@ class DisturbedRuns:
 
 
 def child_of(worker: Child) -> psutil.Process:
-    """The process that owns the model: the only child of the worker that multiprocessing spawned."""
+    """Return the process that owns the model: the worker's only child that multiprocessing spawned."""
 
     def found() -> list[psutil.Process]:
         children = psutil.Process(worker.pid).children()
@@ -159,7 +158,7 @@ def child_of(worker: Child) -> psutil.Process:
 
 @contextmanager
 def frozen_by_order(worker: Child) -> Iterator[psutil.Process]:
-    """The worker's child, which an order of InjectedFaults has frozen. After the block it goes on, if it still lives."""
+    """Wait until a fault has frozen the worker's child. After the block, resume the child if it still lives."""
     child = child_of(worker)
     wait_until(lambda: child.status() == psutil.STATUS_STOPPED, description="the worker is frozen", seconds=120)
     try:

@@ -21,7 +21,7 @@ from support.records import stage_shard
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """`producer enqueue` with some options. A test may change options for one call."""
+    """`producer enqueue` with some options. A test may change options for a single call."""
 
     options: RunOptions
     ledger: Ledger
@@ -42,7 +42,7 @@ class Command:
         return enqueue(self.plan(**changes), self.ledger, self.app, Settings())
 
     def stage(self, run_id: str, shard: Shard) -> Receipt:
-        """Store the files and the receipt of a shard, as a worker does. The ledger does not learn of them."""
+        """Store the files and the receipt of a shard as a worker does. The ledger is not told."""
         return stage_shard(open_output(str(self.out), run_id), run_id, shard, self.out.parent)
 
 

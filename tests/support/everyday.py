@@ -7,7 +7,7 @@ import pytest
 
 
 def everyday(names: Iterable[str], *, only: Iterable[str]) -> list[Any]:
-    """Leave all names but these to `make test-slow`."""
+    """Mark all names except `only` as slow, so that only `make test-slow` runs them."""
     kept, names = {*only}, [*names]
     assert kept < {*names}
     return [name if name in kept else pytest.param(name, marks=pytest.mark.slow) for name in names]

@@ -12,7 +12,7 @@ from shardsift.producer.evidence.evidence import Evidence, model_and_scoring
 
 
 def an_evaluation(**changes: Any) -> dict[str, Any]:
-    """What `Evaluation.as_json` gives for the run of `a_spec`: five thresholds, of which the filter's is the fourth."""
+    """Make the value of `Evaluation.as_json` for the run of `a_spec`. The filter's threshold is the fourth of five."""
     found = {
         "name": "/home/me/kept",
         "run_id": "labelled-run",
@@ -47,7 +47,7 @@ def a_line(threshold: float, **changes: Any) -> dict[str, Any]:
 
 
 def an_evidence(spec: RunSpec, receipts: Sequence[Receipt], **changes: Any) -> Evidence:
-    """Evidence by labels of rows of this run."""
+    """Make evidence from labels of rows of this run."""
     found = an_evaluation(**changes)
     model, scoring = model_and_scoring(spec, found["score_column"])
     about = {"model": model, "scoring": scoring, "scores_revision": scores_revision(receipts)}

@@ -27,7 +27,7 @@ class Family:
     model_type: str  # of transformers
     sizes: dict[str, int | str | list[int]]
     save_tokenizer: Callable[[Path], None]
-    besides: dict[str, Any] | None = None  # of a model of several parts: all but `text_config`, which has the sizes
+    besides: dict[str, Any] | None = None  # of a config of several parts: all but `text_config`
     weights_std: float = 0.3  # large enough to tell texts apart, small enough for the activations to stay in proportion
 
 

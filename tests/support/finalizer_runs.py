@@ -23,14 +23,14 @@ INPUT_SCHEMA = pa.schema([("text", pa.string()), ("id", pa.string())])
 
 @dataclass(frozen=True, kw_only=True)
 class FinalizerRun(OutputRun):
-    """A run whose output is a folder, and what workers do with it."""
+    """A run whose output is a folder, with the actions of workers."""
 
     @property
     def out(self) -> Path:
         return Path(self.spec.output_uri)
 
     def do(self, *shards: Shard) -> None:
-        """Do a shard as a worker does: claim it, stage both files and complete it."""
+        """Complete shards as a worker does: claim each, stage both of its files and record it as done."""
         for shard in shards:
             finish(self.ledger, claimed(self.ledger, self.run_id, shard))
 
@@ -43,7 +43,7 @@ class FinalizerRun(OutputRun):
 
 
 def finish(ledger: Ledger, claim: Claim) -> None:
-    """Store both files of a claimed shard and its receipt, and complete it."""
+    """Stage both files of a claimed shard, store its receipt, and complete it."""
     shard, spec, attempt = claim.shard, claim.spec, f"{claim.token}-aa"
     output = open_output(spec.output_uri, spec.run_id)
     data = staged(output, shard.data_path, kept_schema(INPUT_SCHEMA, spec), attempt=attempt)

@@ -18,7 +18,10 @@ from support.waiting import wait_until
 
 @dataclass
 class Fleet:
-    """All processes get `environment`. A test may add to it, for example the settings for a Hub."""
+    """A Redis and its processes, which all get `environment`.
+
+    A test may extend it, for example with the settings of a Hub.
+    """
 
     folder: Path
     redis_url: str
@@ -32,17 +35,17 @@ class Fleet:
         return run_command("producer", *arguments, environment=self.environment)
 
     def call_producer(self, *arguments: str | Path) -> CompletedProcess[str]:
-        """The same within this process; see `call_command`."""
+        """Run a `producer` command within this process. See `call_command`."""
         return call_command("producer", *arguments, environment=self.environment)
 
     def enqueue(self, *arguments: str | Path) -> str:
-        """Enqueue a run, within this process. Returns its id."""
+        """Enqueue a run within this process. Returns the run's id."""
         done = self.call_producer("enqueue", *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
     def enqueue_stand_in(self, shards: Path, folder: Path, name: str, *options: str) -> str:
-        """Enqueue a run of a new model folder, which only the stand-in scorer can load, to the output `out-NAME`."""
+        """Enqueue a run into `out-NAME`, with a new model folder that only the stand-in scorer can load."""
         model = folder / name
         model.mkdir()
         (model / "config.json").write_text(json.dumps({"id2label": {"0": name}}))
@@ -55,7 +58,7 @@ class Fleet:
     def worker(
         self, *models: Path | str, name: str = "w1", environment: dict[str, str] | None = None
     ) -> AbstractContextManager[Child]:
-        """One worker, without the supervisor that would start it again."""
+        """Start one worker, without a supervisor that would restart it."""
         settings = {"SHARDSIFT_MODEL": json.dumps(list(map(str, models))), "SHARDSIFT_THREADS": "1"}
         return started(
             *("worker", "serve", "--name", name),
@@ -66,7 +69,7 @@ class Fleet:
     def machine(
         self, *arguments: str | Path, name: str = "machine", environment: dict[str, str] | None = None
     ) -> AbstractContextManager[Child]:
-        """`worker start`: the supervisor of a machine with its workers. The log is that of `name`."""
+        """Start a supervisor and its workers with `worker start`. `name` chooses the log file."""
         return started(
             *("worker", "start", *arguments),
             environment={**self.environment, **(environment or {})},

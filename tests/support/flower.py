@@ -14,14 +14,14 @@ LOGIN = "me:a-password"
 
 @contextmanager
 def flower_of(fleet: Fleet, port: int) -> Iterator[str]:
-    """Its address, as soon as it answers."""
+    """Run Flower during the block. Yields its address, once it answers."""
     with flower_process(fleet, port) as (_, address):
         yield address
 
 
 @contextmanager
 def flower_process(fleet: Fleet, port: int) -> Iterator[tuple[Child, str]]:
-    """The process and its address, as soon as it answers."""
+    """Run Flower during the block. Yields the process and its address, once it answers."""
     address, environment = f"http://127.0.0.1:{port}", {**fleet.environment, "SHARDSIFT_FLOWER_AUTH": LOGIN}
     with started("producer", "flower", "--port", str(port), environment=environment, log=fleet.log("flower")) as child:
         wait_until(lambda: _answers(address), description="Flower answers")

@@ -19,7 +19,7 @@ _FILE = constants.HUGGINGFACE_CO_URL_TEMPLATE.removeprefix(constants.ENDPOINT)
 
 @contextmanager
 def used_here(hub: HubServer, folder: Path) -> Iterator[None]:
-    """Have this process use a hub."""
+    """Configure this process to use `hub` during the block."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(constants, "ENDPOINT", hub.endpoint)
         patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.endpoint + _FILE)
@@ -35,7 +35,7 @@ def used_here(hub: HubServer, folder: Path) -> Iterator[None]:
 
 
 class User:
-    """A user of the hub in this process, with their own token."""
+    """A user of the hub in this process, with a token of their own."""
 
     def __init__(self, hub: HubServer, name: str) -> None:
         self.token = hub.token(name)
@@ -48,7 +48,7 @@ class User:
 
 
 class Client:
-    """A process that uses the hub, for a test that kills it."""
+    """A process that uses the hub and can be killed."""
 
     def __init__(self, hub: HubServer, home: Path, name: str) -> None:
         self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
@@ -78,5 +78,5 @@ def _with_token(token: str, function: Callable[..., T], *arguments: Any) -> T:
 
 @pytest.fixture(scope="module", params=["lfs", pytest.param("xet", marks=pytest.mark.slow)])
 def running_hub(request: pytest.FixtureRequest, hubs: Callable[[str], HubServer]) -> HubServer:
-    """For a module or a folder of which each test runs with both kinds of uploads."""
+    """Yield a hub for each kind of upload, so that every test of the module or folder runs with both."""
     return hubs(request.param)

@@ -32,7 +32,10 @@ def output_of(spec: RunSpec) -> HubOutput:
 
 
 def look(redis_url: str, run_id: str, wave_shards: int) -> Publication | NotReady | None:
-    """Publish a run or save its shards, as the finalizer does. None if it may not be tried now."""
+    """Publish a run, or save its finished shards, as the finalizer does.
+
+    Returns None if the ledger does not allow it now.
+    """
     settings = Settings(redis_url=redis_url, wave_shards=wave_shards, sweep_seconds=1e-4)
     ledger = Ledger.connect(settings)
     return publish_or_save(ledger, run_id, settings) if ledger.may_publish(run_id) else None
@@ -40,7 +43,7 @@ def look(redis_url: str, run_id: str, wave_shards: int) -> Publication | NotRead
 
 @dataclass(frozen=True, kw_only=True)
 class HubRun(OutputRun):
-    """A run, with ways to disturb it and to see what a user sees."""
+    """A run with its output on the Hub, ways to disturb it, and a user's view of it."""
 
     hub: HubServer
     repo: str
@@ -66,14 +69,14 @@ class HubRun(OutputRun):
         return RunSpec.from_json(self.hub.read(self.repo, path, revision=self.branch))
 
     def score(self, *shards: Shard, data_bytes: int = 3_000) -> dict[str, bytes]:
-        """Stage shards and record them as done. Returns path → content of their files."""
+        """Stage shards and record them as done. Returns the content of their files by path."""
         for shard in shards:
             claim = claimed(self.ledger, self.run_id, shard)
             self.ledger.complete(claim, self.stage(shard, data_bytes=data_bytes))
         return {path: self.content[path] for shard in shards for path in (shard.data_path, shard.scores_path)}
 
     def stage(self, shard: Shard, *, data_bytes: int = 3_000) -> Receipt:
-        """Stage random bytes as the files of a shard. The ledger does not learn of them."""
+        """Stage random bytes as the files of a shard. The ledger is not told."""
         sizes = {shard.data_path: data_bytes, shard.scores_path: data_bytes // 3}
         self.content.update({path: _random.randbytes(size) for path, size in sizes.items()})
         return self.worker.call(self._stage, shard)
@@ -104,7 +107,7 @@ class HubRun(OutputRun):
         return list(self.output.recovered().whole)
 
     def waves(self) -> list[set[str]]:
-        """The paths that each commit on the run's branch changed, oldest first."""
+        """Return the paths that each commit on the run's branch changed, oldest commit first."""
         commits = self.hub.commits(self.repo, revision=self.branch)[:-1]
         return [{operation.path for operation in commit.operations} for commit in reversed(commits)]
 
@@ -112,11 +115,11 @@ class HubRun(OutputRun):
         return [commit.title for commit in self.hub.commits(self.repo)]
 
     def outputs(self) -> set[str]:
-        """The picture is not among them: a publisher without matplotlib draws none."""
+        """Return the published paths without the picture, which a publisher without matplotlib does not draw."""
         return self.hub.files(self.repo).keys() - {".gitattributes", PICTURE_PATH}
 
     def commit_statuses(self) -> list[int]:
-        """How the Hub answered each request to commit, oldest first."""
+        """Return the HTTP status of each request to commit, oldest first."""
         return [request.status for request in self.hub.requests if "/commit/" in request.path]
 
     def branches(self) -> set[str]:
@@ -126,7 +129,7 @@ class HubRun(OutputRun):
         return all(self.hub.read(self.repo, path, revision=revision) == content[path] for path in content)
 
     def check_published_once(self) -> None:
-        """Check that one commit has published all that was scored, that the ledger knows it, and that no branch is left."""
+        """Check that one commit published all scored shards, that the ledger knows it, and that no branch is left."""
         assert self.titles() == [f"Publish run {self.run_id}", *self.extended, "initial commit"]
         assert self.has(self.content)
         assert self.outputs() == {*self.content, MANIFEST_PATH, CARD_PATH}

@@ -9,12 +9,15 @@ from pathlib import Path
 _INJECT = Path(__file__).parents[1] / "inject"
 ROOT = Path(__file__).parents[2]
 PYTHONPATH = f"{_INJECT}:{ROOT}"  # with it, a process finds the stand-in
-STAND_IN = "stand-in"  # what `--scorer` calls it
+STAND_IN = "stand-in"  # its name for `--scorer`
 
 
 @dataclass
 class InjectedFaults:
-    """`folder` holds the tickets and the log of work. Faults are added before the processes start."""
+    """The faults for all processes with `environment`. Add them before the processes start.
+
+    `folder` holds the log of work, and tickets that limit how often each fault happens.
+    """
 
     folder: Path
     clock_offset_seconds: float = 0.0
@@ -24,7 +27,7 @@ class InjectedFaults:
     _points: list[dict[str, str]] = field(default_factory=list)
 
     def use_stand_in(self, *, rows_a_batch: int = 4, seconds_a_batch: float = 0.02, load_seconds: float = 0.0) -> None:
-        """Make workers score with `tests/inject/stand_in.py`, without torch, as if on the CPU."""
+        """Make workers score with `tests/inject/stand_in.py`, without torch, as if on a CPU."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.set_device("cpu")
         self._scorer = {
@@ -36,18 +39,17 @@ class InjectedFaults:
         }
 
     def set_device(self, kind: str) -> None:
-        """Set the device of scorers that are loaded from now on, such as `cuda`."""
+        """Set the kind of device, such as `cuda`, of scorers that are loaded from now on."""
         self._device.write_text(kind)
 
     def at(
         self, place: str, moment: str, action: str, *, times: int = 1, passes: int = 0, program: str = "worker"
     ) -> None:
-        """Do `action` (see `tests/inject/injected.py`) before or after a call of `module:Class.method`, this many times.
+        """Do `action` (see `tests/inject/injected.py`) before or after a call of `module:Class.method`, `times` times.
 
-        The first `passes` calls pass.
-        Applies only to processes of `program`: "worker" (parent and child) or "producer" (with the finalizer).
-
-        Raises AttributeError if the place does not exist, because a process that cannot find it would fail at its start.
+        The first `passes` calls are left alone. Applies only to processes of `program`: "worker" (parent and child) or
+        "producer" (with the finalizer). Raises AttributeError if the place does not exist, because a process that
+        cannot find it would fail at its start.
         """
         module, _, path = place.partition(":")
         attrgetter(path)(importlib.import_module(module))
@@ -62,7 +64,7 @@ class InjectedFaults:
         )
 
     def fired(self) -> int:
-        """The number of ordered faults that have happened so far."""
+        """Count the ordered faults that have happened so far."""
         return len(list(self.folder.glob("point-*/used-*")))
 
     @property
@@ -79,7 +81,7 @@ class InjectedFaults:
         return self.folder / "device"
 
     def rows_scored(self) -> int:
-        """The number of rows that went through the stand-in. Rows that were scored twice count twice."""
+        """Count the rows that the stand-in has scored. Rows that were scored twice count twice."""
         if not self.work_log.exists():
             return 0
         return sum(int(line.split()[2]) for line in self.work_log.read_text().splitlines())

@@ -19,7 +19,7 @@ def names(uri: str) -> list[str]:
 
 
 def write_odd_shards(shards: Path, folder: Path, texts: list[str | None]) -> Path:
-    """Two copies of the first shard, a and b. The second begins with these texts."""
+    """Write two copies of the first shard, a and b. The second one begins with `texts`."""
     folder.mkdir()
     table = pq.read_table(shards / "000_00000.parquet")
     pq.write_table(table, folder / "a.parquet")

@@ -14,7 +14,7 @@ _WORDS = {
 
 
 def write_topics(file: Path, *, rows: int, seed: int = 0) -> Path:
-    """Columns `text`, `topic` (its name) and `label` (a number: 1, 3 or 5)."""
+    """Write rows with the columns `text`, `topic` (a name) and `label` (the topic's number: 1, 3 or 5)."""
     rng = random.Random(seed)
     file.parent.mkdir(parents=True, exist_ok=True)
     topics = [list(_WORDS)[row % len(_WORDS)] for row in range(rows)]

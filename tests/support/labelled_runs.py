@@ -1,4 +1,4 @@
-"""A published run of which is known which rows are good: the demo's educational texts, by a model that does not know them."""
+"""A published run with known good rows: the demo's educational texts, scored by a model that does not know them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ THRESHOLD = 3.25
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledRun:
-    """A run over `source`, published at `output`, the commands on it, and other runs beside it."""
+    """A run over `source`, published at `output`, with commands that use it, and other runs over it."""
 
     runs: Runs
     source: Path
@@ -30,7 +30,7 @@ class LabelledRun:
 
     @property
     def rows(self) -> pd.DataFrame:
-        """All scored rows with the columns of the input, and whether they are good. Indexed by shard and row."""
+        """All scored rows with the columns of the input, and the column `good`. Indexed by shard and row."""
         scores = pd.concat(map(pd.read_parquet, sorted(self.output.glob("scores/*.parquet"))), ignore_index=True)
         source = pd.concat(map(pd.read_parquet, sorted(self.source.glob("*.parquet"))), ignore_index=True)
         rows = pd.concat([scores, source.drop(columns=[*scores.columns], errors="ignore")], axis="columns")
@@ -38,11 +38,10 @@ class LabelledRun:
         return rows.dropna(subset="score").set_index(["shard", "row"])
 
     def refiltered(self, output: str = "again", **choice: Any) -> Path:
-        """Publish a run over its scores."""
         return self.runs.refilter(self.output, output, input_uris=(str(self.source),), **choice)
 
     def command(self, name: str, *arguments: object, exit_code: int = 0, output: Path | None = None) -> list[str]:
-        """What the command prints, with the lines of stderr last."""
+        """Run a command on the output. Returns the lines of stdout, followed by those of stderr."""
         done = call_command(
             "producer", name, str(output or self.output), *map(str, arguments), environment=self.environment
         )
@@ -50,18 +49,18 @@ class LabelledRun:
         return [*done.stdout.splitlines(), *done.stderr.splitlines()]
 
     def refused(self, name: str, *arguments: object, **options: Any) -> str:
-        """The one line that the command prints when it ends with exit code 2."""
+        """Run a command that must end with exit code 2. Returns its last line."""
         *_, line = self.command(name, *arguments, exit_code=2, **options)
         return line
 
     def sheet(self, *arguments: object, ending: str = ".parquet", **options: Any) -> Path:
-        """A new sheet of `producer sample`."""
+        """Draw a new sheet with `producer sample`."""
         file = self.files / f"sheet-{next(self._names)}{ending}"
         self.command("sample", "--input", self.source, "--output", file, *arguments, **options)
         return file
 
     def labelled(self, sheet: Path, *, column: str = "good") -> Path:
-        """The sheet, after its labels were filled in."""
+        """Fill in the labels of a sheet."""
         table = pq.read_table(sheet)
         truth = self.rows[column]
         labels = [truth[place] for place in zip(table["shard"].to_pylist(), table["row"].to_pylist(), strict=True)]

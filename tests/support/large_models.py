@@ -12,9 +12,10 @@ from support.tokenizers import save_llama3_tokenizer
 
 
 def divisible_llama(folder: Path, *, layers: int = 4) -> Path:
-    """Random weights; its scores differ from text to text. About 130 KiB of weights a layer.
+    """Save a Llama with random weights, about 130 KiB per layer, whose scores differ from text to text.
 
-    Small weights in the layers keep the rounding of bfloat16 far below what the parity gate allows. A larger head spreads scores.
+    Small weights in the layers keep the rounding of bfloat16 far below what the parity gate allows. A larger head
+    spreads the scores.
     """
     folder.mkdir(parents=True, exist_ok=True)
     save_llama3_tokenizer(folder)
@@ -40,5 +41,5 @@ def divisible_llama(folder: Path, *, layers: int = 4) -> Path:
 
 
 def ranks_of(process: psutil.Process) -> list[psutil.Process]:
-    """The processes that `torch.multiprocessing` has started in this one."""
+    """Return the processes that `torch.multiprocessing` has started below this one."""
     return [child for child in process.children(recursive=True) if "--multiprocessing-fork" in child.cmdline()]

@@ -62,8 +62,6 @@ moves = st.sampled_from([1, 5_000, 20_000, LEASE // 2, LEASE, OUTAGE + 1, 600_00
 
 
 class _Clocked:
-    """A client that reads the time from the key `CLOCK`."""
-
     def time(self: Any, **_: Any) -> Any:
         return self.getrange(CLOCK, 0, -1)
 
@@ -75,7 +73,8 @@ class _ClockedPipeline(_Clocked, Pipeline):
 class ClockedRedis(_Clocked, redis.Redis):
     """A client that reads the time from the key `CLOCK`, in scripts, in pipelines and in Python.
 
-    If there is a dict for `branches`, it gets those of the scripts, which then note in Redis which of them they take.
+    If `branches` is a dict, it collects the branches of the scripts, and the scripts note in Redis which branches they
+    take.
     """
 
     branches: dict[str, int] | None = None
@@ -95,7 +94,7 @@ class ClockedRedis(_Clocked, redis.Redis):
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """`check_ledger` creates a subclass with its own `client` and `steps`."""
+    """A state machine for Hypothesis. `check_ledger` creates a subclass with its own `client` and `steps`."""
 
     client: ClockedRedis
     raw_pool: redis.ConnectionPool
@@ -137,14 +136,14 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(owner=st.sampled_from(OWNERS))
     def claim_what_is_due(self, owner: str) -> None:
-        """As in a fleet: a sweep sends messages, and a worker claims the shard of each message."""
+        """Claim due shards as in a fleet: a sweep sends messages, and a worker claims the shard of each message."""
         due = self.both(lambda ledger: ledger.take_due(self.run, room=2))
         for name in due.again + due.fresh:
             self.claim(name, owner)
 
     @rule(nth=newest_first)
     def claim_again(self, nth: int) -> None:
-        """The answer was lost, so the worker claims again with the same nonce."""
+        """Claim again with the same nonce, as a worker does after the answer was lost."""
         claim = self.claim_of(nth)
         self._claim(claim.shard.name, "w1", nonce=claim.token.partition("-")[2])
 
@@ -215,7 +214,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(written=st.integers(0, len(NAMES)))
     def enqueue(self, written: int = len(NAMES)) -> None:
-        """Enqueue the same run again, or only its first shards, as when the producer dies midway."""
+        """Enqueue the same run again, or only its first shards, as if the producer died midway."""
         self.both(lambda ledger: ledger.add_shards(self.spec, map(a_shard, NAMES[:written]), now=1.0))
         if written == len(NAMES):
             self.both(lambda ledger: ledger.mark_enqueued(self.run))
@@ -248,12 +247,12 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def read_receipts(self) -> None:
-        """Receipts that are stored with the outputs."""
+        """Restore the receipts that are stored with the outputs."""
         self.both(lambda ledger: ledger.restore(self.run, list(self.stored.values())))
 
     @rule(names=some_shards, of_stored=st.booleans())
     def requeue(self, names: list[str], of_stored: bool) -> None:
-        """Files are lost. With `of_stored`, only files of the receipts that are stored with the outputs."""
+        """Report lost files. With `of_stored`, only files of the receipts that are stored with the outputs."""
         self.receipts_may_go = True
         of = list(self.stored.values()) if of_stored else []
         self.both(lambda ledger: ledger.requeue(self.run, dict.fromkeys(names, "lost"), of=of))
@@ -282,7 +281,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(is_older=st.booleans())
     def lose_redis(self, is_older: bool) -> None:
-        """Redis restarts empty, or with an older state as after a power failure. Workers keep their tokens."""
+        """Restart Redis empty, or with an older state as after a power failure. Workers keep their tokens."""
         self.receipts_may_go = True
         self.client.flushall()
         self.model.lose_all()
@@ -295,9 +294,9 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(lost=st.just(["run"]) | some_keys, dies=st.booleans())
     def lose_keys(self, lost: list[str], dies: bool) -> None:
-        """Redis deletes some keys of the run, of which no shard is claimed without its spec. The same command is run again.
+        """Delete some keys of the run, then run the enqueue command again. Its producer may die midway.
 
-        Its producer may die midway.
+        Without the key with the spec, no shard can be claimed.
         """
         self.receipts_may_go = True
         self.client.delete(*(getattr(Keys(self.run), name) for name in lost))
@@ -363,18 +362,21 @@ class LedgerMachine(RuleBasedStateMachine):
         )
 
     def a_receipt_stays_as_it_is(self) -> None:
-        """Only `retry` of changed files, lost files and a loss of Redis remove a receipt. Nothing replaces one."""
+        """Check that no receipt was replaced.
+
+        Only `retry` of changed files, lost files and a loss of Redis remove a receipt.
+        """
         now = {name: state.receipt for name, state in self.model.state.shards.items() if state.receipt}
         if not self.receipts_may_go:
             assert self.receipts.items() <= now.items()
         self.receipts, self.receipts_may_go = now, False
 
     def teardown(self) -> None:
-        """Nothing is lost: after the run is enqueued and retried once more, every shard can be scored, each once."""
+        """Check that nothing is lost: after another enqueue and retry, every shard can be scored exactly once."""
         if sys.exc_info()[0] is None:
             self.enqueue()
-            # Shards with too many crashes may be queued since Redis has lost which had failed, or be held by a worker that
-            # came back. A claim fails them, so that they can be retried.
+            # A queued or running shard may have too many crashes, because Redis lost the key of the failed shards, or
+            # because its worker came back. A claim moves it to the failed shards, so that it can be retried.
             self.ask_for("forget messages")
             for name in NAMES:
                 self.claim(name, "w1")
@@ -382,7 +384,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.ask_for("resume")
             self.steer(None)
             self.ask_for("forget messages")
-            self.move_clock(86_400_000)  # further than it can have gone back since the last sweep, unnoticed
+            self.move_clock(86_400_000)  # longer than the clock can have gone back since the last sweep
             due = self.both(lambda ledger: ledger.take_due(self.run, room=len(NAMES)))
             for name in due.again + due.fresh:
                 self.claim(name, "w1")
@@ -392,7 +394,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 def outcome(call: Callable[[Any], Any], ledger: Ledger | LedgerModel) -> Any:
-    """The result of the call, or the class of the exception that it raises."""
+    """Make the call. Returns its result, or the class of its exception."""
     try:
         return call(ledger)
     except (LeaseLost, RunUnknown, UsageError) as error:
@@ -404,7 +406,7 @@ def difference(seen: dict[str, ShardState], expected: dict[str, ShardState], nam
 
 
 def read_state(client: redis.Redis, run_id: str) -> RunState:
-    """The state of the run in Redis. Fails unless each shard is in exactly one place."""
+    """Read the state of the run from Redis. Fails unless each shard is in exactly one place."""
     keys = Keys(run_id)
     pipeline = client.pipeline()
     pipeline.hgetall(keys.run)
@@ -477,9 +479,9 @@ def read_receipt(content: str | None) -> Receipt | None:
 
 
 def check_ledger(url: str, *, steps: int, seed: int) -> int:
-    """Run at least `steps` steps on the server at `url`, and delete its data. Raises on the first difference.
+    """Run at least `steps` steps on the server at `url`, and delete its data. Returns the number of steps.
 
-    Returns the number of steps.
+    Raises on the first difference.
     """
     with (
         ClockedRedis.from_url(url, decode_responses=True) as client,

@@ -18,13 +18,11 @@ LEASE, OUTAGE, BACKOFF, MAX_BACKOFF = 60_000, 45_000, 5_000, 600_000  # ms
 MAX_CRASHES, MAX_ERRORS, MAX_DAMAGED = 3, 3, 3
 CHECKPOINT_BYTES = 100
 NEVER_TRIED = 0
-LOST = "lost"  # the place of a shard that was in a key that Redis has deleted
+LOST = "lost"  # the place of a shard if Redis has deleted the key that held it
 
 
 @dataclass
 class Attempts:
-    """The record of the attempts at a shard that is not done."""
-
     attempts: int = 0
     crashes: int = 0
     errors: int = 0
@@ -41,7 +39,11 @@ class Attempts:
 
 @dataclass
 class ShardState:
-    """`at` is the time when a waiting shard is due, a sent one was sent, or the lease of a running one ends; otherwise 0."""
+    """A shard's place and time.
+
+    `at` is when a waiting shard is due, when a sent shard was sent, or when the lease of a running shard ends;
+    otherwise 0.
+    """
 
     record: Shard | None
     place: str = "waiting"  # or sent, running, failed, done, lost
@@ -65,7 +67,7 @@ class RunState:
     publishing: bool = False
     receipts_version: int = 0
     worker_ms: int = 0
-    counted: dict[str, int] = field(default_factory=dict)  # by worker: up to when its time is
+    counted: dict[str, int] = field(default_factory=dict)  # by worker: up to when its time is counted
     damaged: dict[str, int] = field(default_factory=dict)
     refused_outputs: int = 0
     refused_files: int = 0
@@ -120,7 +122,7 @@ class LedgerModel:
             self._lose_run()
 
     def _lose_run(self) -> None:
-        """Its hash, with all but the shards and what is counted over all runs."""
+        """Lose the run's hash. Keeps the shards, the taken receipts and the counters of other keys."""
         kept = ("shards", "taken", "counted", "refused_outputs", "refused_files")
         self.state = RunState(**{name: getattr(self.state, name) for name in kept})
         self.fence, self.looked = 0, None
@@ -389,7 +391,12 @@ class LedgerModel:
         return [(queued[receipt.shard], receipt) for receipt in receipts if receipt.shard in queued]
 
     def _writable(self, claim: Claim, *, unknown: type[Exception]) -> ShardState:
-        """The shard, if the claim's token is the newest, or newer than any in the ledger while no worker holds the shard."""
+        """Return the shard if the claim may still write to it.
+
+        A claim may write if its token is the shard's newest. It may also write if no worker holds the shard and the
+        token is newer than any in the ledger. Raises LeaseLost if it may not write, and `unknown` if there is no
+        shard.
+        """
         state = self.state.shards.get(claim.shard.name)
         if state is None:
             raise unknown
@@ -452,7 +459,7 @@ class LedgerModel:
         known.noted = self.now
 
     def _bring_closer(self, *, by: int) -> None:
-        """The clock went back by this since the last sweep."""
+        """Adapt recorded times after the clock went back by this many ms since the last sweep."""
         for _, state in self._in("waiting"):
             if state.at > self.now:
                 state.at = max(self.now, state.at - by)
@@ -498,7 +505,7 @@ class LedgerModel:
         return Refusal.FULL if self.state.max_workers is not None and len(others) >= self.state.max_workers else None
 
     def _scoring(self, *, but: ShardState | None = None) -> set[str]:
-        """The workers that score a shard."""
+        """Return the workers that score a shard other than `but`."""
         running = [(name, self._begun(state)) for name, state in self._in("running") if state is not but]
         return {known.owner or name for name, known in running if not known.storing}
 
@@ -508,7 +515,7 @@ class LedgerModel:
         return max(0, self.state.max_workers - len(self._scoring()) - len(self._in("sent")))
 
     def _wait_again(self, state: ShardState) -> None:
-        """The message of the shard is gone."""
+        """Queue a shard whose message is gone."""
         state.place, state.at = "waiting", self.now if state.attempts else NEVER_TRIED
 
     def _give_up(self, state: ShardState) -> None:

@@ -6,7 +6,7 @@ import psutil
 
 
 def processes_with(folder: Path) -> list[psutil.Process]:
-    """All living processes whose environment names this folder, even if they have lost their parent."""
+    """List all living processes whose environment names this folder, even if their parent is dead."""
     return [process for process in psutil.process_iter() if _has(process, str(folder))]
 
 

@@ -19,7 +19,7 @@ from shardsift.fleet.run.output_columns import describe_columns
 
 
 def write_file(path: Path, content: bytes) -> Path:
-    """The content, compressed if the name says so."""
+    """Write the content, compressed if the file's name ends with .gz or .zst."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.name.endswith(".gz"):
         content = gzip.compress(content, mtime=0)
@@ -34,7 +34,7 @@ def write_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
 
 
 def write_as_lines(shards: Path, folder: Path, ending: str) -> Path:
-    """The rows of a folder of Parquet files, in files of JSON Lines or CSV with the same names. Null is left out."""
+    """Copy the rows of Parquet files to JSON Lines or CSV files with the same stems. JSON Lines leave out nulls."""
     for file in sorted(shards.glob("*.parquet")):
         rows = pq.read_table(file).to_pylist()
         if ".csv" in ending:
@@ -55,21 +55,21 @@ def write_csv(path: Path, rows: list[dict[str, Any]], *, header: bool = True) ->
 
 
 def read(path: Path, columns: ColumnTypes | None = None, *, only: bool = False) -> pa.Table:
-    """All rows, as a worker reads them in a run with these columns, or else those of the file."""
+    """Read all rows as a worker does. `columns` are those of the run; by default, those of the file."""
     columns = columns or columns_of(path)
     with open_input(str(path), columns, only=only) as file:
         return pa.Table.from_batches(file.batches(), file.schema)
 
 
 def read_with_bad(path: Path, columns: ColumnTypes, *, only: bool = False) -> tuple[pa.Table, BadRows]:
-    """All rows, as a worker reads them, and those that cannot be read."""
+    """Read all rows as a worker does. Also returns the rows that cannot be read."""
     bad: BadRows = {}
     with open_input(str(path), columns, only=only) as file:
         return pa.Table.from_batches(file.batches(bad=bad), file.schema), bad
 
 
 def columns_of(path: Path, chosen: ColumnTypes | None = None) -> ColumnTypes:
-    """The columns of a run whose first shard this is."""
+    """Return the columns of a run whose first shard is this file."""
     if not has_footer(str(path)):
         return columns_of_lines([str(path)], chosen)
     with open_input(str(path)) as file:

@@ -15,7 +15,7 @@ _AT_ITS_PIN = "torch"
 
 
 def lowest_versions(project: dict[str, object], pins: dict[str, str]) -> Iterator[str]:
-    """`name==version` for each direct dependency, each once."""
+    """Yield `name==version` for each direct dependency, without duplicates."""
     seen = set()
     for requirement in _requirements(project):
         name = re.split(r"[^A-Za-z0-9_.-]", requirement, maxsplit=1)[0]
@@ -31,12 +31,12 @@ def lowest_versions(project: dict[str, object], pins: dict[str, str]) -> Iterato
 
 
 def pinned(constraints: str) -> dict[str, str]:
-    """Normalized name → version."""
+    """Parse constraints. Returns versions by normalized name."""
     return {_normalized(name): version for name, version in re.findall(r"^([\w.-]+)==(\S+)", constraints, re.MULTILINE)}
 
 
 def _requirements(project: dict[str, object]) -> Iterator[str]:
-    """All requirements. A package has its bounds in one place; extras that only name it come later."""
+    """Yield all requirements, those with a lower bound first. Extras may name a package again without its bounds."""
     extras = project["optional-dependencies"]
     assert isinstance(extras, dict)
     listed = [*project["dependencies"], *(one for extra in extras.values() for one in extra)]  # type: ignore[misc]

@@ -1,4 +1,6 @@
-"""Which branches of the ledger's scripts are taken: each `then`, `else` and `do` gets a call that notes it in Redis."""
+"""Record which branches of the ledger's scripts are taken: each `then`, `else` and `do` gets a call that notes it in
+Redis.
+"""
 
 import re
 
@@ -8,7 +10,10 @@ _NOTE = f"local function note_branch(branch) redis.call('SADD', '{TAKEN}', branc
 
 
 def with_notes(script: str, branches: dict[str, int]) -> str:
-    """The script with the calls. `branches` gets the text of each branch with its number."""
+    """Add a call to each branch of a Lua script. The call notes the number of its branch in Redis.
+
+    `branches` gets the text of each branch with its number.
+    """
     lines = script.splitlines()
     for place, line in enumerate(lines):
         parts, end = [], 0

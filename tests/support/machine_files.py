@@ -18,7 +18,7 @@ KUBERNETES = OPS / "kubernetes"
 
 
 def unit_settings(file: Path) -> dict[str, list[str]]:
-    """The values of each key of a systemd unit or drop-in, in order."""
+    """Read a systemd unit or drop-in. Returns the values of each key, in order."""
     settings: dict[str, list[str]] = {}
     for line in file.read_text().splitlines():
         if "=" in line and not line.startswith("#"):
@@ -28,7 +28,7 @@ def unit_settings(file: Path) -> dict[str, list[str]]:
 
 
 def started_by(file: Path) -> list[str]:
-    """The command that a systemd unit or drop-in starts."""
+    """Return the command that a systemd unit or drop-in starts."""
     return shlex.split(unit_settings(file)["ExecStart"][-1])
 
 
@@ -37,7 +37,7 @@ def user_data() -> dict[str, Any]:
 
 
 def written_file(path: str) -> str:
-    """The content of a file that cloud-init writes."""
+    """Return the content of a file that cloud-init writes."""
     (content,) = [file["content"] for file in user_data()["write_files"] if file["path"] == path]
     return str(content)
 
@@ -47,7 +47,7 @@ def skypilot_task() -> dict[str, Any]:
 
 
 def kubernetes_object(kind: str, name: str) -> dict[str, Any]:
-    """One object, as the files have it before kustomize."""
+    """Find an object in the Kubernetes files, before kustomize changes it."""
     documents = [document for file in KUBERNETES.glob("*.yaml") for document in yaml.safe_load_all(file.read_text())]
     (found,) = [document for document in documents if document["kind"] == kind and document["metadata"]["name"] == name]
     return dict(found)

@@ -20,7 +20,10 @@ class Reply:
 
 
 class Service(ThreadingHTTPServer):
-    """A metadata service. `asked` records the method and path of each request. All fail while `fails` is set."""
+    """A metadata service. `asked` records the method and path of each request.
+
+    While `fails` is set, all requests fail.
+    """
 
     daemon_threads = True
 
@@ -59,7 +62,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class AwsService(Service):
-    """Accepts every token that it has given."""
+    """Accepts every token that it has issued."""
 
     notice: str | None = None
     tokens = 0
@@ -132,7 +135,7 @@ class Watched:
 
 
 def watching(cloud: str, address: str) -> Watched:
-    """A watch, which ends with the first notice."""
+    """Start a watch, which ends with the first notice."""
     notices: list[float] = []
     about = {"address": address, "on_notice": notices.append, "poll_seconds": POLL_SECONDS}
     thread = threading.Thread(target=watch_for_notice, args=(cloud,), kwargs=about, daemon=True)
@@ -141,6 +144,6 @@ def watching(cloud: str, address: str) -> Watched:
 
 
 def polled(service: Service) -> int:
-    """Wait until six further requests have begun."""
+    """Wait until six more requests have begun."""
     before = len(service.asked)
     return wait_until(lambda: len(service.asked) >= before + 6, description="further polls", seconds=20)

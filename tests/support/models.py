@@ -22,7 +22,7 @@ from shardsift.worker.training.base_model import verified_demo_encoder
 
 
 def tiny_classifier(folder: Path, *, labels: int = 1, seed: int = 0) -> Path:
-    """A two-layer BERT of width 32 with MiniLM's tokenizer, whose scores lie on both sides of 3. Fast, but not trained."""
+    """Save an untrained two-layer BERT of width 32 with MiniLM's tokenizer. Its scores lie on both sides of 3."""
     torch.manual_seed(seed)
     config = BertConfig(
         hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, num_labels=labels
@@ -35,31 +35,31 @@ def tiny_classifier(folder: Path, *, labels: int = 1, seed: int = 0) -> Path:
 
 
 def plain_scorer(model: Path, **options: Any) -> SequenceClassifier:
-    """Load it for the CPU in float32, without a parity trial."""
+    """Load a model on the CPU in float32, without a parity trial."""
     return load_classifier(str(model), "float32", **{"device": "cpu", "parity_rows": 0, **options})
 
 
 def configured(model: Path, file: str = "config.json", **values: Any) -> Path:
-    """The folder, after a change of these values in one of its JSON files."""
+    """Change values in one of the folder's JSON files. Returns the folder."""
     config = json.loads((model / file).read_text())
     (model / file).write_text(json.dumps(config | values))
     return model
 
 
 def with_labels(model: Path, labels: Sequence[str]) -> Path:
-    """The folder, after its outputs were given these names."""
+    """Name the outputs of the model in this folder. Returns the folder."""
     numbers = {label: number for number, label in enumerate(labels)}
     return configured(model, id2label=dict(enumerate(labels)), label2id=numbers)
 
 
 def without_dropout(model: Path, folder: Path) -> Path:
-    """A copy, because dropout draws other random numbers for other batches."""
+    """Copy a model, and turn off dropout. Otherwise, batches of other sizes would draw other random numbers."""
     copy = shutil.copytree(model, folder)
     return configured(copy, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
 def minilm_classifier(folder: Path) -> Path:
-    """The real MiniLM encoder with a random head, whose scores lie on both sides of 3."""
+    """Save the real MiniLM encoder with a random head. Its scores lie on both sides of 3."""
     torch.manual_seed(0)
     encoder = verified_demo_encoder()
     model = AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=1)
@@ -70,7 +70,7 @@ def minilm_classifier(folder: Path) -> Path:
 
 
 def with_another_head(model: Path, folder: Path, *, labels: int, pooler: bool = False) -> Path:
-    """A classifier with the same encoder. With `pooler`, the pooler is another one, too."""
+    """Save a classifier with the same encoder and another head. With `pooler`, it also has another pooler."""
     torch.manual_seed(labels)
     other = AutoModelForSequenceClassification.from_pretrained(model, num_labels=labels, ignore_mismatched_sizes=True)
     heads = [part for part in other.children() if part is not other.base_model]
@@ -82,7 +82,7 @@ def with_another_head(model: Path, folder: Path, *, labels: int, pooler: bool = 
 
 
 def three_models(model: Path, folder: Path) -> dict[str, Path]:
-    """Two heads on one encoder, and a model of its own."""
+    """Save three models: two with the same encoder, and one with another encoder. Returns their folders by name."""
     return {
         "edu": model,
         "tox": with_another_head(model, folder / "tox", labels=3),
@@ -91,9 +91,10 @@ def three_models(model: Path, folder: Path) -> dict[str, Path]:
 
 
 def overflowing_classifier(folder: Path, model: Path, *, factor: float = 1e5) -> Path:
-    """A model with the same scores as `model`, but with activations beyond 65,504, which float16 cannot represent.
+    """Save a model with the scores of `model`, but with activations beyond 65,504, which float16 cannot represent.
 
-    With the factor 1e4, the tiny classifier has them in about half of the texts, and each weight is within float16.
+    With the factor 1e4, the tiny classifier has such activations in about half of the texts, and every weight fits in
+    float16.
     """
     overflowing = BertForSequenceClassification.from_pretrained(model)
     with torch.no_grad():
@@ -106,7 +107,10 @@ EVEN_HEADS = ("fresh", "skewed", "saturated", "constant")
 
 
 def even_classifier(folder: Path, model: Path, head: str) -> Path:
-    """A model with newly initialised weights, whose logits hardly differ from text to text. `head` is one of EVEN_HEADS."""
+    """Save a model with newly initialised weights, whose logits hardly differ from text to text.
+
+    `head` is one of EVEN_HEADS.
+    """
     torch.manual_seed(1)
     even = BertForSequenceClassification(_small_config(layers=3, labels=1))
     with torch.no_grad():
@@ -116,7 +120,7 @@ def even_classifier(folder: Path, model: Path, head: str) -> Path:
 
 
 def chaotic_classifier(folder: Path, model: Path) -> Path:
-    """A model of two classes with large random weights: rounding that is smaller than float32's shows in its logits."""
+    """Save a model of two classes with large random weights, which magnify rounding errors below float32's precision."""
     torch.manual_seed(2)
     chaotic = BertForSequenceClassification(_small_config(layers=8, labels=2))
     return _saved(with_lively_scores(chaotic, std=2.0), folder, model)
@@ -133,7 +137,6 @@ def _small_config(*, layers: int, labels: int) -> BertConfig:
 
 
 def _saved(classifier: PreTrainedModel, folder: Path, model: Path) -> Path:
-    """Save it with the tokenizer of another model."""
     classifier.save_pretrained(folder)
     AutoTokenizer.from_pretrained(model).save_pretrained(folder)
     return folder
@@ -149,7 +152,7 @@ def with_lively_scores(model: PreTrainedModel, *, std: float = 0.3) -> PreTraine
 
 
 def _spread_scores(model: BertForSequenceClassification, *, bias: float) -> None:
-    """Create the head. With this seed and bias, the scores of the demo's texts lie on both sides of 3."""
+    """Give the head random weights and this bias, so that the demo's texts score on both sides of 3."""
     with torch.no_grad():
         model.classifier.weight.normal_(std=1.0)
         model.classifier.bias.fill_(bias)

@@ -20,7 +20,7 @@ def nli_classifier(folder: Path, family: str, labels: Sequence[str] = _LABELS) -
 def pipeline_scores(
     reference: Any, texts: Sequence[str], labels: Sequence[str], **options: Any
 ) -> np.ndarray[Any, Any]:
-    """Of a zero-shot pipeline, which returns the labels with the best first. Shape (texts, labels), in the order of `labels`."""
+    """Score texts with a zero-shot pipeline. Returns shape (texts, labels), in the order of `labels`."""
     found = [reference(text, list(labels), **options) for text in texts]
     scores = [dict(zip(one["labels"], one["scores"], strict=True)) for one in found]
     return np.array([[of_text[label] for label in labels] for of_text in scores])

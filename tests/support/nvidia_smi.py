@@ -12,7 +12,7 @@ _HEADER = "| NVIDIA-SMI 570.124.06   Driver Version: 570.124.06   CUDA Version: 
 
 
 def install_nvidia_smi(folder: Path, *, gpus: int = 1, slices: int = 0, cuda: str = "12.8") -> None:
-    """Let a machine have so many GPUs, of which the first is divided into so many slices."""
+    """Install a stand-in that lists `gpus` GPUs. If `slices` is not 0, the first GPU has that many MIG slices."""
     listing = [f"GPU {number}: NVIDIA A100 (UUID: GPU-{number}abc)" for number in range(gpus)]
     listing[1:1] = [f"  MIG 1g.5gb      Device  {number}: (UUID: MIG-{number}abc)" for number in range(slices)]
     install_script(folder, _SCRIPT.format(listing=_echo(listing), header=_echo([_HEADER.format(cuda=cuda)])))

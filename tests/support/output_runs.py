@@ -22,15 +22,15 @@ from support.records import a_manifest, a_shard, a_spec, stage_shard
 SPEC = a_spec()
 RUN = SPEC.run_id
 A, B = a_shard("crawl/a"), a_shard("crawl/b")
-FILES = ["folder", "memory", pytest.param("bucket", marks=pytest.mark.slow)]  # the kinds of places, without the Hub
-# The Hub has staged files, receipts and checkpoints not as files, and no folders around a dataset.
+FILES = ["folder", "memory", pytest.param("bucket", marks=pytest.mark.slow)]  # kinds of outputs, without the Hub
+# On the Hub, staged files, receipts and checkpoints are not files, and there are no folders around a dataset.
 without_the_hub = pytest.mark.parametrize("files", FILES, indirect=True)
 in_a_folder = pytest.mark.parametrize("files", ["folder"], indirect=True)
 
 
 @dataclass(frozen=True)
 class Place:
-    """The output of the run, what a reader sees there, and a folder for a worker's files."""
+    """The output of the run, with a reader's view of it, and a folder for a worker's files."""
 
     files: Published
     folder: Path
@@ -55,7 +55,7 @@ class Place:
         self.output.publish(receipts, documents, parent=self.output.head())
 
     def move_into_place(self, files: Sequence[OutputFile]) -> None:
-        """What a finalizer that died midway has done."""
+        """Move staged files to their final paths, as a finalizer does before it dies midway."""
         system, root = filesystem_of(self.uri)
         for file in files:
             system.makedirs(f"{root}/{file.path}".rpartition("/")[0], exist_ok=True)
@@ -70,8 +70,6 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputRun:
-    """A run that the ledger knows, and its output."""
-
     ledger: Ledger
     spec: RunSpec
     state_uri: str | None = None
@@ -100,7 +98,7 @@ class OutputRun:
 
 
 class PublishedOnHub(Published):
-    """The files of a dataset on the Hub, and ways to damage them by foreign commits."""
+    """The files of a dataset on the Hub, and ways to damage them with another user's commits."""
 
     def __init__(self, hub: HubServer, repo: str) -> None:
         self.uri, self._hub, self._repo = f"hf://datasets/{repo}", hub, repo

@@ -10,14 +10,14 @@ from shardsift.fleet.storage.hub_files import filesystem_of
 
 
 def published_rows(output: Path, kind: str = "data") -> pa.Table:
-    """All rows of `data/` or `scores/`, in the order of the file names."""
+    """Read all rows of `data/` or `scores/`, in the order of the file names."""
     return pa.concat_tables(
         [pq.read_table(file) for file in sorted((output / kind).rglob("*.parquet"))], promote_options="default"
     )
 
 
 def data_digests(output: Path) -> dict[str, str]:
-    """Path → sha256 of every published Parquet file except the manifest."""
+    """Return the sha256 of every published Parquet file except the manifest, by path."""
     files = [file for kind in ("data", "scores") for file in (output / kind).rglob("*.parquet")]
     return {str(file.relative_to(output)): file_sha256(file) for file in files}
 
@@ -31,12 +31,12 @@ def manifest_lines(output: Path) -> list[dict[str, object]]:
 
 
 def visible(uri: str | Path) -> dict[str, bytes]:
-    """Path → content of all files that a reader of the dataset sees."""
+    """Return the content of all files that a reader of the dataset sees, by path."""
     return Published(str(uri)).visible()
 
 
 def hidden(uri: str) -> set[str]:
-    """The files beside the dataset: specs, receipts, staged files and checkpoints."""
+    """List the files that no reader of the dataset sees: specs, receipts, staged files and checkpoints."""
     return Published(uri).hidden_paths()
 
 
@@ -55,7 +55,7 @@ class Published:
         self._files.pipe_file(self._at(path), content)
 
     def paths(self) -> set[str]:
-        """All files that a reader of the dataset sees."""
+        """List all files that a reader of the dataset sees."""
         found = {path.removeprefix(self._root).lstrip("/") for path in self._files.find(self._root)}
         return {path for path in found if not path.startswith(".shardsift/")}
 
@@ -80,11 +80,10 @@ class Published:
         self.write(path, b"")
 
     def zero(self, path: str) -> None:
-        """Fill a file with zeros, as when its blocks never reached the disk."""
+        """Fill a file with zeros, as if its blocks had never reached the disk."""
         self.write(path, bytes(len(self.read(path))))
 
     def flip(self, path: str) -> None:
-        """Change one bit in the middle of a file."""
         content = bytearray(self.read(path))
         content[len(content) // 2] ^= 1
         self.write(path, bytes(content))
@@ -93,11 +92,11 @@ class Published:
         self._files.rm(self._root, recursive=True)
 
     def leftovers(self) -> set[str]:
-        """What a publication removes."""
+        """List the files that a publication must remove."""
         return {path for path in self.hidden_paths() if "/staged/" in path}
 
     def commits(self) -> list[set[str]]:
-        """The paths that each commit has changed, the newest first."""
+        """Return the paths that each commit has changed, newest first. Files and buckets have no commits."""
         return []
 
     def _at(self, path: str) -> str:

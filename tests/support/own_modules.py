@@ -1,4 +1,6 @@
-"""A user's folder with modules called as our packages and folders are, and a script that calls each public function there."""
+"""A user's folder with modules named like our packages and folders, and a script there that calls each public
+function.
+"""
 
 from pathlib import Path
 
@@ -42,7 +44,7 @@ SAYS = "(1,) paused queued cancelled queued published True published\n"
 
 
 def folder_of_a_user(folder: Path, shards: Path) -> Path:
-    """Write `script.py`, which takes a model, and the user's modules, each of which leaves a file `imported` and fails."""
+    """Write `script.py`, which takes a model, and modules of the user. Each module leaves a file `imported` and fails."""
     for name in _NAMES:
         (folder / f"{name}.py").write_text(f"open({str(folder / 'imported')!r}, 'a').write('{name}\\n')\n1 / 0\n")
     clone = folder / "shardsift"

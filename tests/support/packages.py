@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def installed(example: Path, folder: Path) -> Iterator[None]:
-    """Install the package of an example into a folder, for this process and for those that it starts."""
+    """Install an example's package into a folder, for this process and the processes that it starts."""
     settings = tomllib.loads((example / "pyproject.toml").read_text())
     package, (module,) = settings["project"], settings["tool"]["setuptools"]["packages"]
     entry_points = "\n".join(

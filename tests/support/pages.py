@@ -17,7 +17,7 @@ _SERVICE = re.compile(r"^(?:producer finalizer|producer flower|worker start)\b[^
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """`reason` says why no test runs it."""
+    """A block of code in a page. `reason` says why no test runs it; None if one does."""
 
     language: str
     text: str
@@ -30,14 +30,14 @@ def blocks_of(page: str | Path) -> list[Block]:
 
 
 def texts_of(page: str | Path, language: str) -> list[str]:
-    """All blocks of a language, also those that no test runs."""
+    """Return all blocks of a language, including those that no test runs."""
     return [block.text for block in blocks_of(page) if block.language == language]
 
 
 def script_of(page: str, *, instead: Mapping[str, str]) -> str:
-    """All blocks that can be run. A service goes to the background and ends with the script.
+    """Make a bash script of all blocks that can be run. Services run in the background, and end with the script.
 
-    `instead` maps texts of the page to what the test has instead of them: an address, a name, a wait. Each must occur.
+    `instead` maps texts of the page to the test's own: an address, a name, a wait. Each must occur in the page.
     """
     script = "\n".join(_bash(block) for block in blocks_of(page) if block.reason is None)
     for text, other in instead.items():

@@ -14,7 +14,7 @@ _TOLERANCE = 1e-4  # of a float32 score
 
 
 def assert_close(found: Any, expected: Any, *, task: str, family: str) -> None:
-    """Both are scores of the same shape."""
+    """Check that two arrays of scores with the same shape are close, and record their largest difference."""
     difference = float(np.abs(np.asarray(found) - np.asarray(expected)).max())
     if file := os.environ.get(_FILE):
         with Path(file).open("a") as lines:
@@ -23,7 +23,7 @@ def assert_close(found: Any, expected: Any, *, task: str, family: str) -> None:
 
 
 def table(lines: Iterable[str]) -> str:
-    """In Markdown: a row for each family, a column for each task, the largest difference in each cell."""
+    """Make a Markdown table: a row for each family, a column for each task, the largest difference in each cell."""
     found: dict[tuple[str, str], float] = {}
     for one in map(json.loads, lines):
         cell = one["family"], one["task"]

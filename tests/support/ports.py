@@ -13,7 +13,7 @@ _RANGE = range(20_000, 32_000)  # below the range that the kernel uses for outgo
 
 
 def unused_port() -> int:
-    """A port on which no process listens. Another process is unlikely to take it before it is used."""
+    """Find a port on which no process listens. Another process is unlikely to take it before it is used."""
     while True:
         port = random.SystemRandom().choice(_RANGE)  # not `random`, whose seed is the same in every test process
         with socket.socket() as listener:
@@ -26,7 +26,7 @@ def unused_port() -> int:
 
 @contextmanager
 def served_in_background(server: Server) -> Iterator[Server]:
-    """Serve from a thread during the block, and close the server."""
+    """Serve from a thread during the block, then close the server."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

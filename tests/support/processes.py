@@ -27,7 +27,7 @@ _MAIN: dict[str, Callable[[], None]] = {name: home.main for name, home in _HOMES
 
 
 def commands(program: str) -> Iterator[tuple[str, ...]]:
-    """The program and each command of it, as the words that call it."""
+    """Yield the words that call the program, then the words that call each of its commands."""
 
     def below(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         yield path
@@ -40,7 +40,7 @@ def commands(program: str) -> Iterator[tuple[str, ...]]:
 def run_command(
     *command: str | Path, environment: Mapping[str, str], seconds: float = 240, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command of .venv/bin to its end, in `folder` if given."""
+    """Run a command of .venv/bin to its end. `folder` is its working directory."""
     name, *arguments = map(str, command)
     return subprocess.run(
         [str(BIN / name), *arguments],
@@ -54,7 +54,7 @@ def run_command(
 
 
 def ask_process(code: str, questions: Sequence[object], environment: Mapping[str, str]) -> list[Any]:
-    """Run code in a process of its own, with the questions as JSON in argv[1]. Returns what it prints, a JSON list."""
+    """Run code in a new process, with the questions as JSON in argv[1]. Returns the JSON list that it prints."""
     done = subprocess.run(
         [sys.executable, "-c", code, json.dumps(questions)],
         env=dict(environment),
@@ -72,8 +72,8 @@ def call_command(
 ) -> subprocess.CompletedProcess[str]:
     """Run `producer` or `worker` within this process, which saves the second that a start takes.
 
-    For tests of a command's output and effects. A command needs its own process if it loads a model, runs until it is
-    stopped, or uses the Hub, whose client reads its environment only once.
+    This is for tests of a command's output and effects. A command needs its own process if it loads a model, runs
+    until it is stopped, or uses the Hub, whose client reads its environment only once.
     """
     name, *arguments = map(str, command)
     stdout, stderr = io.StringIO(), io.StringIO()
@@ -89,7 +89,7 @@ def call_command(
 
 
 def call_script(script: Path, *arguments: object) -> int:
-    """Run a Python script within this process, which may have torch already. Returns its exit code."""
+    """Run a Python script within this process, which may already have imported torch. Returns its exit code."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(script.parent)  # as Python does
         return _exit_code(
@@ -109,9 +109,9 @@ def _exit_code(main: Callable[[], object], name: str, arguments: list[str]) -> i
 
 @contextmanager
 def started(*command: str | Path, environment: Mapping[str, str], log: Path) -> Iterator[Child]:
-    """Run a command of .venv/bin in the background during the block, with its output in `log`. Then kill its group.
+    """Run a command of .venv/bin in the background during the block, then kill its process group.
 
-    Other tests stop it with SIGTERM, which takes Celery up to two seconds.
+    Its output goes to `log`. Tests of a clean shutdown send SIGTERM, which takes Celery up to two seconds.
     """
     name, *arguments = map(str, command)
     with running([str(BIN / name), *arguments], log=log, stop_seconds=0, environment=environment) as child:

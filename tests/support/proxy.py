@@ -20,8 +20,6 @@ T = TypeVar("T")
 
 
 class Network:
-    """The thread in which proxies run."""
-
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
@@ -38,7 +36,6 @@ class Network:
         self._loop.close()
 
     def proxy_to(self, upstream: Path, *, tls: SSLContext | None = None) -> "Proxy":
-        """A proxy to the server at this unix socket."""
         proxy = Proxy(self, upstream, tls)
         self.call(proxy.open())
         self._proxies.append(proxy)
@@ -76,12 +73,11 @@ class Proxy:
         self.times_cut = 0  # `cut` counts if there was a connection
 
     def cut(self) -> int:
-        """Reset all connections; new ones are accepted. Returns how many were reset."""
+        """Reset all connections. New ones are accepted. Returns how many were reset."""
         return self._network.call(self._cut_all())
 
     @contextmanager
     def cutting(self, *, every_seconds: float) -> Iterator[None]:
-        """Cut again and again during the block."""
         cutting = self._network.start(self._cut_again_and_again(every_seconds))
         try:
             yield
@@ -89,12 +85,12 @@ class Proxy:
             cutting.cancel()
 
     def go_silent(self) -> None:
-        """Drop everything that is sent, without closing a connection: half open."""
+        """Drop all bytes without closing a connection, so that connections are half open."""
         self._silenced |= set(self._writers)
         self._is_silent = True
 
     def speak(self) -> None:
-        """Carry the bytes of new connections again. Those that were silenced stay silent."""
+        """Carry the bytes of new connections again. Silenced connections stay silent."""
         self._is_silent = False
 
     @contextmanager
@@ -106,7 +102,7 @@ class Proxy:
             self.speak()
 
     def delay(self, seconds: float) -> None:
-        """Deliver everything, in both directions, this much later."""
+        """Deliver all bytes, in both directions, this many seconds later."""
         self._delay_seconds = seconds
 
     def heal(self) -> None:
@@ -117,7 +113,7 @@ class Proxy:
 
     @contextmanager
     def going_away(self, *, after: int) -> Iterator[None]:
-        """After this many requests, reset all connections, and each new one at its first request."""
+        """Let `after` more requests pass. Then reset all connections, and each new connection at its first request."""
         self._requests_left = after
         try:
             yield
@@ -181,7 +177,7 @@ class Proxy:
         return self._requests_left is not None and self._requests_left < 0
 
     def _close(self, client: asyncio.StreamWriter) -> None:
-        """Reset the connection to the client, and end the one to the server."""
+        """Reset the connection to the client, and end the connection to the server."""
         server = self._writers.pop(client, None)
         self._silenced.discard(client)
         connection = client.get_extra_info("socket")
@@ -194,7 +190,7 @@ class Proxy:
 
 @contextmanager
 def proxied(upstream: Path, *, tls: SSLContext | None = None) -> Iterator[tuple[Proxy, str]]:
-    """A proxy to the Redis at this socket, and its address, host:port."""
+    """Run a proxy to the Redis at this socket. Yields the proxy and its address, host:port."""
     with Network() as network:
         proxy = network.proxy_to(upstream, tls=tls)
         yield proxy, f"127.0.0.1:{proxy.port}"

@@ -19,7 +19,7 @@ SHARDS, ROWS = 3, 40
 
 @dataclass(frozen=True)
 class Dataset:
-    """A published dataset with its input, for one test to damage."""
+    """A published dataset and its input. A test may damage them."""
 
     source: Path
     output: Path
@@ -47,11 +47,11 @@ class Dataset:
         self._write_manifest([_with_file(receipt, path, file) for receipt in self.manifest.receipts])
 
     def change(self, shard: str, change: Callable[[Receipt], Receipt]) -> None:
-        """Change the line of a shard in the manifest."""
+        """Change the receipt of a shard in the manifest."""
         self._write_manifest([change(one) if one.shard == shard else one for one in self.manifest.receipts])
 
     def leave_out(self, shard: str, *, said: bool = False) -> None:
-        """Publish the run without a shard. With `said`, the manifest names it, as for a run with failed shards."""
+        """Publish the run without a shard. With `said`, the manifest lists the shard as left out."""
         gone = next(receipt for receipt in self.manifest.receipts if receipt.shard == shard)
         for file in (gone.data, gone.scores):
             (self.output / file.path).unlink()
@@ -59,7 +59,7 @@ class Dataset:
         self._write_manifest(left, left_out=(shard,) if said else ())
 
     def name_sources_as_the_hub_does(self) -> None:
-        """Publish the run as one whose input was on the Hub."""
+        """Publish the run as if its input were on the Hub."""
         self._write_manifest(
             [replace(receipt, source_identity=f"sha256:{'ab' * 32}") for receipt in self.manifest.receipts]
         )

@@ -33,7 +33,7 @@ _SPEC = RunSpec(
 
 
 def a_spec(**changes: Any) -> RunSpec:
-    """A spec with one scoring. `changes` are fields of either."""
+    """Make a spec with one scoring. `changes` are fields of the spec or the scoring."""
     of_scoring = {name: changes.pop(name) for name in _SCORING.__dict__ if name in changes}
     return replace(_SPEC, **{"scorings": (replace(_SCORING, **of_scoring),), **changes})
 
@@ -44,7 +44,7 @@ def a_shard(name: str = "CC-MAIN-2024-10/000_00000", **changes: Any) -> Shard:
 
 
 def a_receipt(run_id: str, shard: Shard, **changes: Any) -> Receipt:
-    """Ten rows: six kept, three dropped, one errored."""
+    """Make a receipt of ten rows: six kept, three dropped, one errored."""
     receipt = Receipt(
         run_id=run_id,
         shard=shard.name,
@@ -84,7 +84,7 @@ def a_scoring_receipt(**changes: Any) -> ScoringReceipt:
 
 
 def a_worker(**changes: Any) -> WorkerState:
-    """The announcement of a worker for the run of `a_spec`."""
+    """Make a worker's announcement for the run of `a_spec`."""
     model, dtype = _SCORING.model, _SCORING.dtype
     state = WorkerState(
         name="w1@host/7",
@@ -99,7 +99,7 @@ def a_worker(**changes: Any) -> WorkerState:
 
 
 def a_manifest(run_id: str, receipts: Sequence[Receipt], *, spec: RunSpec = _SPEC, card: bytes = b"# Card") -> bytes:
-    """What is published as manifest.parquet, beside this card."""
+    """Make the content of manifest.parquet for a run that is published with this card."""
     digest = hashlib.sha256(card).hexdigest()
     return Manifest(
         run_id=run_id, spec=spec, receipts=tuple(receipts), shards=len(receipts), card_sha256=digest
@@ -112,7 +112,7 @@ def an_output_file(path: str, **changes: Any) -> OutputFile:
 
 
 def stage_shard(output: Output, run_id: str, shard: Shard, folder: Path, *, attempt: str = "1-aa") -> Receipt:
-    """Stage a shard and store its receipt, as a worker does. The content of the files names path and attempt."""
+    """Stage a shard and store its receipt, as a worker does. Each file's content names its path and attempt."""
     data, scores = (
         stage_file(output, path, f"{path} of {attempt}".encode(), folder, attempt=attempt)
         for path in (shard.data_path, shard.scores_path)

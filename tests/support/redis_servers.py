@@ -26,8 +26,8 @@ _ANSWER_SECONDS = 0.5
 class RedisServer:
     """A server that can be killed. Its data, in `data`, and the path of its socket outlive its process.
 
-    It runs as the product runs it, with `appendfsync everysec`. A kill loses no answered write, because the kernel has them
-    all. For what a power failure loses, see `chaos/power.py`.
+    It has the product's settings, with `appendfsync everysec`. A kill loses no write that Redis has answered, because
+    the kernel has all of them. For losses in a power failure, see `chaos/power.py`.
     """
 
     def __init__(self, folder: Path, socket: Path, options: tuple[str, ...]) -> None:
@@ -47,14 +47,14 @@ class RedisServer:
         return redis.Redis(unix_socket_path=str(self.socket), decode_responses=True)
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server, and wait until it answers."""
         self.launch()
         wait_until(lambda: self.answers, description="Redis answers", seconds=30)
 
     def launch(self) -> None:
-        """Start it, after its earlier process has ended.
+        """Start the server after its earlier process has ended.
 
-        Call this in the main thread: the kernel ends a process when the thread that started it ends.
+        Call this in the main thread, because the kernel ends a process together with the thread that started it.
         """
         self._life.close()
         self.data.mkdir(parents=True, exist_ok=True)
@@ -64,17 +64,17 @@ class RedisServer:
         self.process = self._life.enter_context(running(command, log=self._log, stop_seconds=_STOP_SECONDS))
 
     def stop(self) -> None:
-        """Stop it with SIGTERM, so that it saves its data."""
+        """Stop the server with SIGTERM, so that it saves its data."""
         self._life.close()
 
     def kill(self) -> None:
-        """Kill it, and the process that rewrites its file, if there is one."""
+        """Kill the server, and the process that rewrites its append-only file, if there is one."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def freeze(self) -> None:
-        """It accepts connections, but answers no request."""
+        """Freeze the server. It then accepts connections, but answers no request."""
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -90,7 +90,7 @@ class RedisServer:
 
     @property
     def answers(self) -> bool:
-        """Whether it answers, even if it only asks for a password."""
+        """Whether the server answers, even if it only asks for a password."""
         with redis.Redis(
             unix_socket_path=str(self.socket), socket_timeout=_ANSWER_SECONDS, retry=Retry(NoBackoff(), 0)
         ) as client:
@@ -104,7 +104,7 @@ class RedisServer:
 
 @contextmanager
 def redis_server(folder: Path, *options: str) -> Iterator[RedisServer]:
-    """A running server, with its data and its log in `folder`."""
+    """Run a server during the block, with its data and its log in `folder`."""
     with tempfile.TemporaryDirectory(prefix="redis-") as place:  # a socket's path may have 107 characters at most
         server = RedisServer(folder, Path(place, "s"), options)
         try:
@@ -116,8 +116,6 @@ def redis_server(folder: Path, *options: str) -> Iterator[RedisServer]:
 
 @dataclass(frozen=True, order=True)
 class ServerVersion:
-    """`name` is Redis or Valkey."""
-
     name: str
     version: tuple[int, ...]
 
@@ -126,14 +124,14 @@ class ServerVersion:
 
 
 def version_of(client: redis.Redis) -> ServerVersion:
-    """The version that a server reports. Valkey also reports a version of Redis, for old clients."""
+    """Return the version that a server reports. Valkey also reports a Redis version, for old clients."""
     said = client.info("server")
     name = "Valkey" if "valkey_version" in said else "Redis"
     return ServerVersion(name, _numbers(said[f"{name.lower()}_version"]))
 
 
 def version_found() -> ServerVersion:
-    """The version of the server program that tests and the product start. Raises UsageError if there is none."""
+    """Return the version of the server program that tests and the product start. Raises UsageError if there is none."""
     command = [find_redis_server(), "--version"]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
     return ServerVersion(said.split()[0], _numbers(re.findall(r"v=(\S+)", said)[0]))
@@ -144,5 +142,5 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def moved(fleet: Fleet, url: str) -> Fleet:
-    """The same fleet with another Redis, or with another route to it."""
+    """Return the same fleet with another Redis, or another route to its Redis."""
     return replace(fleet, redis_url=url, environment={**fleet.environment, "REDIS_URL": url})

@@ -1,6 +1,7 @@
-"""Tiny random classifiers in the layout of repositories that ask for code of their own, and what that code computes.
+"""Tiny random classifiers in the layout of repositories that ask for code of their own, and the logits that this code
+computes.
 
-Each reference is the formula of the code on the model's card or in its repository, written out on the saved weights.
+Each reference is the formula of the code on the model's card or in its repository, written out for the saved weights.
 """
 
 import json
@@ -33,7 +34,7 @@ class Repository:
 
 
 def _save(folder: Path, config: dict[str, Any], weights: Weights) -> None:
-    """As PyTorchModelHubMixin does: weights without the metadata of transformers."""
+    """Save weights as PyTorchModelHubMixin does, without the metadata of transformers."""
     save_file({name: tensor.contiguous() for name, tensor in weights.items()}, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config))
 
@@ -46,7 +47,7 @@ def _norm(name: str) -> Weights:
     return {f"{name}.weight": 1 + 0.1 * torch.randn(_WIDTH), f"{name}.bias": 0.1 * torch.randn(_WIDTH)}
 
 
-# NVIDIA's: softmax(fc(states)[:, 0]), of which the logits are compared
+# NVIDIA's classifier: softmax(fc(states)[:, 0]). The logits before the softmax are compared.
 
 
 def _save_first_token(folder: Path) -> None:
@@ -84,7 +85,7 @@ def _states(folder: Path, weights: Weights, prefix: str, ids: list[int]) -> Tens
     return backbone(torch.tensor([ids])).last_hidden_state  # type: ignore[no-any-return]
 
 
-# EuroFilter's: regressor(pooler(states)), beside a binary head
+# EuroFilter: regressor(pooler(states)), beside a binary head.
 
 
 def _save_two_heads(folder: Path) -> None:
@@ -113,7 +114,7 @@ def _regressor_logits(folder: Path, ids: list[int]) -> Tensor:
     return pooled @ weights["regressor.weight"].T + weights["regressor.bias"]
 
 
-# the type `new` of WebOrganizer's: packed projections, rotary positions with NTK scaling, a gated layer
+# WebOrganizer's type `new`: packed projections, rotary positions with NTK scaling, a gated layer.
 
 
 def _save_new(folder: Path) -> None:
@@ -191,7 +192,10 @@ def _new_logits(folder: Path, ids: list[int]) -> Tensor:
 
 
 def _rotated(states: Tensor, *, theta: float = 500_000.0, factor: float = 2.0) -> Tensor:
-    """Rotary positions with NTK scaling, as NTKScalingRotaryEmbedding without mixed_b. `states` is (heads, tokens, width)."""
+    """Rotate positions with NTK scaling, as NTKScalingRotaryEmbedding without mixed_b.
+
+    `states` has shape (heads, tokens, width).
+    """
     width = states.shape[-1]
     frequencies = (theta * factor) ** -(torch.arange(0, width, 2) / width) / factor ** (2 / width)
     angles = torch.outer(torch.arange(states.shape[1]).float(), frequencies).repeat(1, 2)

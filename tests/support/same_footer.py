@@ -11,12 +11,15 @@ from shardsift.fleet.inputs.identity import identity_now
 
 
 def write_uncompressed(file: Path, rows: pa.Table) -> None:
-    """The footer has sizes, bounds and counts, which do not depend on the order of the rows."""
+    """Write rows so that sizes, bounds and counts in the footer do not depend on the order of the rows."""
     pq.write_table(rows, file, compression="none")
 
 
 def rewrite_shuffled(file: Path, *columns: str) -> None:
-    """Write an uncompressed file again, with the values of all or these columns in another order."""
+    """Rewrite an uncompressed file with the values of these columns, or of all, in another order.
+
+    The footer stays the same.
+    """
     before, rows = identity_now(str(file)), pq.read_table(file)
     shuffled = rows.take(np.random.default_rng(5).permutation(len(rows)))
     for name in columns or rows.column_names:
@@ -26,7 +29,10 @@ def rewrite_shuffled(file: Path, *columns: str) -> None:
 
 
 def rewrite_with_two_rows_exchanged(file: Path) -> None:
-    """Write a file compressed with Snappy again. About one exchange in twelve leaves its size."""
+    """Rewrite a file compressed with Snappy, with two rows exchanged but the same footer.
+
+    Tries random exchanges: about one in twelve leaves the size unchanged.
+    """
     before, rows = identity_now(str(file)), pq.read_table(file)
     for exchanged in _exchanges(len(rows)):
         pq.write_table(rows.take(exchanged), file)

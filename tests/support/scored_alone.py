@@ -20,7 +20,7 @@ from support.records import a_spec
 def score_alone(
     source: Path, output: Path, scorer: Scorer[Any], *, progress: Progress | None = None, **changes: Any
 ) -> Receipt:
-    """`changes` are fields of the spec."""
+    """Score a shard without a ledger. `changes` are fields of the spec."""
     with open_input(str(source)) as file:
         spec = a_spec(columns=describe_columns(file.schema), output_uri=str(output), **changes)
     shard = Shard(name="s", uri=str(source), identity=identity_now(str(source))[0])

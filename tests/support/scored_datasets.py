@@ -23,7 +23,7 @@ Scores = Sequence[float] | npt.NDArray[Any]  # of a shard's rows; NaN for an err
 
 
 def write_texts(folder: Path, shards: Sequence[Mapping[str, Sequence[Any]]]) -> Path:
-    """An input with these columns, of which `text` is one."""
+    """Write an input with these columns, a shard for each mapping. One column is `text`."""
     folder.mkdir(parents=True)
     for number, columns in enumerate(shards):
         pq.write_table(pa.table(dict(columns)), folder / f"{number:03}.parquet")
@@ -33,7 +33,7 @@ def write_texts(folder: Path, shards: Sequence[Mapping[str, Sequence[Any]]]) -> 
 def publish_scores(
     output: Path, source: Path, scores: Mapping[str, Scores], *, first_row: int = 0, **changes: Any
 ) -> str:
-    """Publish the scores of some shards of an input, from one of their rows on. `changes` are fields of the spec."""
+    """Publish scores for some shards of an input, beginning at `first_row` of each. `changes` are fields of the spec."""
     (output / "scores").mkdir(parents=True)
     shards = {shard.name: shard for shard in list_input(str(source)).shards}
     with open_input(str(source / "000.parquet")) as file:

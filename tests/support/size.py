@@ -1,4 +1,6 @@
-"""Count what a reader must carry: lines of Python without blanks, comments, docstrings and imports; options; words of docs."""
+"""Measure what a reader must read: lines of Python without blanks, comments, docstrings and imports; options; words of
+docs.
+"""
 
 import ast
 import subprocess
@@ -57,7 +59,7 @@ def _lines(nodes: Iterable[ast.stmt]) -> set[int]:
 
 
 def _options() -> dict[str, int]:
-    """The number of options of each command, without --help."""
+    """Count the options of each command, without --help."""
     return {
         f"{program} {name}": sum(parameter.param_type_name == "option" for parameter in command.params)
         for program, cli in (("producer", producer), ("worker", worker))

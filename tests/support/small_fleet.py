@@ -20,9 +20,9 @@ _ROUNDS = 4  # of scoring and publishing, after which a run must be published
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The output that a user of `producer enqueue` sees, and its cost."""
+    """The messages, state and exit code that a user of `producer enqueue` sees, and the cost of the run."""
 
-    said: list[str]  # of the output, before anything was repaired
+    said: list[str]  # about the output, before anything was repaired
     then: list[str]  # below the table, at the end
     shards: list[str]  # that were scored
     rows_scored: int
@@ -31,7 +31,7 @@ class Outcome:
 
 
 def enqueue_and_wait(redis_url: str, plan: Plan, folder: Path, verify: bool = False) -> Outcome:
-    """Run the command to its end, with a worker and a finalizer."""
+    """Run the enqueue command, then a worker and a finalizer until the run is published."""
     settings = Settings(redis_url=redis_url)
     ledger = Ledger.connect(settings)
     with make_app("test", settings) as app:

@@ -33,7 +33,7 @@ Scorers = Scorer[Any] | list[Scorer[Any]]  # one for each scoring of the run, or
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """Whole runs by the same models, each with its own output below `folder`, and runs over their scores."""
+    """Whole runs of the same models. Each has its own output below `folder`, and can be refiltered."""
 
     ledger: Ledger
     scorer: Scorers
@@ -42,25 +42,24 @@ class Runs:
     specs: dict[Path, RunSpec] = field(default_factory=dict)  # by output
 
     def by(self, *models: Path, **named: Path) -> "Runs":
-        """The same runs by another model, or by several that are named."""
+        """Return runs of other models: a single one, or several with names."""
         scorers: Scorers = [loaded(model) for model in (*models, *named.values())]
         names = (*map(str, models), *(f"{name}={model}" for name, model in named.items()))
         return replace(self, scorer=scorers, models=names)
 
     def options(self, source: Path, output: str = "out", **options: Any) -> RunOptions:
-        """The options of a run that keeps all rows, unless they say otherwise."""
+        """Make options of a run. It keeps all rows, unless `options` choose rows."""
         keeps = {} if _CHOICES & options.keys() else {"keep_all": True}
         run = {"input_uris": (str(source),), "models": self.models, "dtype": "float32"}
         return RunOptions(**{**run, "output_uri": str(self.folder / output), **keeps, **options})
 
     def publish(self, source: Path, output: str = "out", *, failing: Collection[str] = (), **options: Any) -> Path:
-        """Publish a run. Returns its output."""
         return self.publish_plan(plan_run(self.options(source, output, **options)), failing=failing)
 
     def refilter(
         self, earlier: Path | str, output: str = "again", *, failing: Collection[str] = (), **options: Any
     ) -> Path:
-        """Publish a run over the scores of an earlier one. Returns its output."""
+        """Publish a run over the scores of an earlier run. Returns its output."""
         plan = self.refilter_plan(earlier, output, **options)
         stored = load_stored_scores(plan.spec.served_by[0], None)
         return replace(self, scorer=stored).publish_plan(plan, failing=failing)
@@ -79,18 +78,17 @@ class Runs:
 
 
 def shared_runs(redis_url: str, model: Path, folder: Path) -> Runs:
-    """Runs for a fixture that outlives a test."""
+    """Make runs for a fixture that outlives a test."""
     ledger = Ledger.connect(Settings(redis_url=redis_url))
     return Runs(ledger=ledger, scorer=loaded(model), models=(str(model),), folder=folder)
 
 
 def loaded(model: Path) -> Scorer[Any]:
-    """The scorer of a model, loaded as by a worker."""
     return load_classifier(str(model), "float32", device="cpu", parity_rows=0, threads=1)
 
 
 def publish_plan(ledger: Ledger, scorer: Scorers, plan: Plan, *, scratch: Path, failing: Collection[str] = ()) -> None:
-    """Enqueue, score and publish a run. The shards named in `failing` are not scored: they fail."""
+    """Enqueue, score and publish a run. The shards named in `failing` fail without being scored."""
     spec = plan.spec
     open_output(spec.output_uri, spec.run_id).reserve(spec)
     ledger.create_run(spec, plan.shards, now=1.0)
@@ -105,7 +103,6 @@ def publish_plan(ledger: Ledger, scorer: Scorers, plan: Plan, *, scratch: Path, 
 
 
 def score(ledger: Ledger, scorer: Scorers, spec: RunSpec, shards: Iterable[Shard], *, scratch: Path) -> list[Receipt]:
-    """What a worker does with each of these shards."""
     scratch.mkdir(parents=True, exist_ok=True)
     return [do(ledger, claimed(ledger, spec.run_id, shard, owner=WORKER), scorer, scratch) for shard in shards]
 
@@ -121,7 +118,7 @@ def do(ledger: Ledger, claim: Claim, scorer: Scorers, scratch: Path) -> Receipt:
 
 
 def leased(ledger: Ledger, claim: Claim) -> tuple[Lease, threading.Event]:
-    """The lease of a claim, and the event that stops its worker."""
+    """Make a lease for a claim, and the event that stops its worker."""
     stopping, watchdog = threading.Event(), Watchdog(900, sys.__stderr__)
     return Lease(
         ledger,
@@ -142,6 +139,6 @@ def score_leased(
 
 
 def rounding(plan: Plan) -> Plan:
-    """The plan of a model whose recipe adds the rounded score. Recipes are for models on the Hub."""
+    """Add the rounded score to a plan, as a recipe does. Recipes are only for models on the Hub."""
     scorings = tuple(replace(scoring, int_score=True) for scoring in plan.spec.scorings)
     return replace(plan, spec=replace(plan.spec, scorings=scorings))

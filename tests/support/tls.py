@@ -16,7 +16,7 @@ from support.redis_servers import RedisServer
 
 @dataclass(frozen=True)
 class TlsFront:
-    """`port` of localhost speaks TLS. `authority` is the file of the certificate's authority."""
+    """A TLS port on localhost. `authority` is the certificate file of its certificate authority."""
 
     port: int
     authority: Path
@@ -28,7 +28,7 @@ class TlsFront:
 
 @contextmanager
 def tls_front(server: RedisServer, folder: Path) -> Iterator[TlsFront]:
-    """Skips the test on a machine without openssl."""
+    """Run a TLS port in front of the server during the block. Skips the test on a machine without openssl."""
     if shutil.which("openssl") is None:
         pytest.skip("no openssl to make a certificate")
     authority, key = folder / "authority.pem", folder / "key.pem"

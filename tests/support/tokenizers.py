@@ -47,7 +47,7 @@ LLAMA_3_WORDS = (
 
 
 def save_bert_tokenizer(folder: Path) -> None:
-    """MiniLM's, which is BERT's uncased WordPiece, with truncation and padding to 128 in its tokenizer.json."""
+    """Save MiniLM's tokenizer: BERT's uncased WordPiece, with truncation and padding to 128 in its tokenizer.json."""
     AutoTokenizer.from_pretrained(verified_demo_encoder()).save_pretrained(folder)
 
 
@@ -57,14 +57,14 @@ def save_cased_bert_tokenizer(folder: Path) -> None:
 
 
 def save_roberta_tokenizer(folder: Path) -> None:
-    """Also that of BART. `<mask>` includes the spaces before it."""
+    """Save a tokenizer of RoBERTa, which BART also uses. `<mask>` includes the spaces before it."""
     vocab, merges = _byte_level_bpe()
     mask = AddedToken("<mask>", lstrip=True, special=True)
     RobertaTokenizer(vocab=vocab, merges=merges, mask_token=mask, model_max_length=MAX_TOKENS).save_pretrained(folder)
 
 
 def save_gpt2_tokenizer(folder: Path) -> None:
-    """Adds no special tokens to a text, and has no padding token."""
+    """Save a tokenizer that adds no special tokens to a text, and has no padding token."""
     vocab, merges = _byte_level_bpe()
     GPT2Tokenizer(vocab=vocab, merges=merges, model_max_length=MAX_TOKENS).save_pretrained(folder)
 
@@ -88,7 +88,7 @@ def save_llama3_tokenizer(folder: Path) -> None:
 
 
 def save_modernbert_tokenizer(folder: Path) -> None:
-    """Runs of spaces are separate tokens, as in the tokenizer of GPT-NeoX, from which ModernBERT's comes."""
+    """Save a tokenizer in which runs of spaces are separate tokens, as in GPT-NeoX's, the origin of ModernBERT's."""
     vocab, merges = _byte_level_bpe()
     tokenizer = Tokenizer(BPE(vocab=vocab, merges=merges))
     tokenizer.normalizer = normalizers.NFC()
@@ -134,7 +134,7 @@ def save_albert_tokenizer(folder: Path) -> None:
 
 
 def save_converted_sentencepiece_tokenizer(folder: Path) -> None:
-    """As transformers 4 converted a SentencePiece model: the normalizer joins spaces."""
+    """Save a tokenizer as transformers 4 converted it from a SentencePiece model. Its normalizer joins spaces."""
     charsmap, pieces = _sentencepiece()
     tokenizer = Tokenizer(Unigram([("<pad>", 0.0), ("<unk>", 0.0), ("</s>", 0.0), *pieces], unk_id=1))
     tokenizer.normalizer = normalizers.Sequence(
@@ -158,7 +158,7 @@ def save_converted_sentencepiece_tokenizer(folder: Path) -> None:
 
 
 def save_llama2_tokenizer(folder: Path) -> None:
-    """Its pieces are merged across words, as in Gemma's tokenizer."""
+    """Save a tokenizer whose pieces are merged across words, as in Gemma's."""
     vocab, merges = _bpe_across_words()
     LlamaTokenizer(
         vocab=vocab, merges=merges, add_bos_token=True, pad_token="<unk>", model_max_length=MAX_TOKENS
@@ -173,7 +173,10 @@ def _template(tokenizer: Tokenizer, *, single: str, special: list[str]) -> Any:
 
 @cache
 def _byte_level_bpe() -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """RoBERTa's special tokens have the first ids, because its model counts positions from the padding id."""
+    """Train a byte-level BPE with RoBERTa's special tokens first.
+
+    Their ids must be the first, because RoBERTa counts positions from the padding id.
+    """
     tokenizer = ByteLevelBPETokenizer()
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     tokenizer.train_from_iterator(_corpus(), vocab_size=2000, special_tokens=special, show_progress=False)
@@ -200,7 +203,7 @@ def _vocab_and_merges(tokenizer_json: str) -> tuple[dict[str, int], list[tuple[s
 
 @cache
 def _sentencepiece() -> tuple[bytes, list[tuple[str, float]]]:
-    """SentencePiece's own character map, and pieces with their log probabilities."""
+    """Train a Unigram model. Returns SentencePiece's own character map, and pieces with their log probabilities."""
     model = _trained_sentencepiece(normalization_rule_name="nmt_nfkc")
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     ids = (piece for piece in range(processor.vocab_size()) if not processor.is_control(piece))
@@ -209,7 +212,7 @@ def _sentencepiece() -> tuple[bytes, list[tuple[str, float]]]:
 
 
 def compiled_character_map(rules: dict[str, str], folder: Path) -> bytes:
-    """The character map that SentencePiece compiles from custom rules, for normalizers.Precompiled."""
+    """Compile custom rules to SentencePiece's character map, for normalizers.Precompiled."""
     lines = ["\t".join(" ".join(f"{ord(c):X}" for c in side) for side in rule) for rule in rules.items()]
     (folder / "rules.tsv").write_text("\n".join(lines))
     return _character_map(_trained_sentencepiece(normalization_rule_tsv=str(folder / "rules.tsv")))

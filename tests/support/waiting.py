@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def wait_until(predicate: Callable[[], T], *, description: str, seconds: float = 60.0) -> T:
-    """The first true value of `predicate`. Fails with the description if there is none in time."""
+    """Return the first true value of `predicate`. Fails with the description if there is none in time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if value := predicate():

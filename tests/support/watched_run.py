@@ -52,7 +52,7 @@ def clocked_ledger(redis_url: str) -> Iterator[Ledger]:
 
 
 class WatchedRun:
-    """A run of the shards A and B with a finalizer, what happens to it, and what is shown meanwhile."""
+    """A run of the shards A and B with a finalizer. Methods change it, and `show` records its status."""
 
     def __init__(self, ledger: Ledger, spec: RunSpec = SPEC) -> None:
         self.ledger, self.spec, self.run_id = ledger, spec, spec.run_id
@@ -84,7 +84,7 @@ class WatchedRun:
         self.ledger.retry_later(self.claim(name), error, "")
 
     def worker(self, **changes: Any) -> WorkerState:
-        """Announce a worker that is ready, but for the changes."""
+        """Announce a worker that is ready, except for the changes."""
         state = a_worker(**{"activity": "ready", "device": "cpu", "activity_seconds": 5.0, **changes})
         announce(self.ledger.redis, state)
         return state
@@ -100,7 +100,7 @@ class WatchedRun:
         return run_status(self.ledger, self.run_id, **options)
 
     def show(self, moment: str, status: RunStatus | None = None, **options: Any) -> None:
-        """The screen, the line of a pipe if it says something else, and what the JSON says beyond that of a new run."""
+        """Record the screen, the line for a pipe if it differs, and the JSON fields that differ from a new run's."""
         status = status or self.status(**options)
         found = {"level": level(status), "exit": status.exit_code.name, "over": status.is_over}
         line, when_new = progress_line(status), dict(fields_of(self._when_new))
@@ -119,7 +119,7 @@ class WatchedRun:
 
 
 def fields_of(status: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The fields of a status, such as `counts.done`, without the announcements, which the state has made itself."""
+    """Yield the fields of a status, such as `counts.done`, without the announcements, which the test has made itself."""
     found = json.loads(json.dumps(status), parse_float=lambda number: round(float(number), 3))
     for name, value in found.items():
         if isinstance(value, dict):

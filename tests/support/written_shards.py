@@ -34,7 +34,7 @@ class Written:
 
 
 class Chosen:
-    """A filter that keeps these rows of a window."""
+    """A filter that keeps the given rows of a window."""
 
     rows: list[int]
 
@@ -52,7 +52,7 @@ def write_shard(
     spec: RunSpec | None = None,
     window_rows: int = 1000,
 ) -> Written:
-    """Write a shard of these rows as a worker does, with the scores `values` and the filter's choice `kept`."""
+    """Write a shard as a worker does, with the scores `values` and the filter's choice `kept`."""
     folder.mkdir(parents=True, exist_ok=True)
     source, errors = folder / "input.parquet", errors or {}
     kept = [row for row in range(len(rows)) if row not in errors] if kept is None else kept

@@ -139,7 +139,7 @@ class LoadedScorers:
             check_output_columns(scorings)
         return _as_table(scorings, scored)
 
-    score = table  # an array would not say which score is whose
+    score = table  # an array would not say which model each score is from
 
 
 @overload
@@ -291,7 +291,10 @@ def _scored(
     text_pairs: Texts | None,
     keywords: ScoreKeywords,
 ) -> tuple[tuple[Scoring, ...], Iterator[tuple[Scores, ...]]]:
-    """Return the scorings, and an iterator that scores the texts by window. `scorers` are by score column."""
+    """Return the scorings, and an iterator that scores the texts window by window.
+
+    `scorers` maps score columns to scorers.
+    """
     models = {column: one.model for column, one in scorers.items()}
     scorings = scorings_of(models, has_pairs=text_pairs is not None, **keywords)
     return scorings, _scored_windows(texts, text_pairs, scorings, [one.scorer for one in scorers.values()])
@@ -300,9 +303,10 @@ def _scored(
 def scorings_of(
     models: Mapping[str, Model], *, has_pairs: bool, **keywords: Unpack[ScoreKeywords]
 ) -> tuple[Scoring, ...]:
-    """Make each model's scoring, by score column. Raises TypeError for unknown options, UsageError for wrong ones.
+    """Make a scoring for each model. `models` maps score columns to models.
 
-    The recipe's template is not applied, because the texts of `score` are complete.
+    Does not apply the recipe's template, because the texts of `score` are complete. Raises TypeError for unknown
+    options, and UsageError for invalid ones.
     """
     with _argument_errors():
         options = options_from(ScoreOptions, keywords, labels=split_at_commas)
@@ -320,7 +324,10 @@ def scorings_of(
 
 @contextmanager
 def _argument_errors() -> Iterator[None]:
-    """In errors, name options as arguments of `score` (not as `--max-tokens`). A ShardError becomes a UsageError."""
+    """Make error messages name the arguments of `score` instead of options such as `--max-tokens`.
+
+    Turns a ShardError into a UsageError.
+    """
     try:
         with keyword_errors():
             yield
@@ -329,7 +336,7 @@ def _argument_errors() -> Iterator[None]:
 
 
 def _values(scores: Scores, scoring: Scoring) -> Floats:
-    """Compute scores of shape (rows, outputs). Errored rows are NaN."""
+    """Apply the scoring's function to logits. Returns scores of shape (rows, outputs), with NaN in errored rows."""
     errored = list(scores.errors)
     values = scores.values.copy()
     values[errored] = 0  # because the softmax of NaN gives a warning

@@ -57,7 +57,7 @@ def aligned_windows(
 
 
 def check_are_columns(texts: Any, text_pairs: Any) -> None:
-    """Raise TypeError for anything but columns, and ValueError for different lengths, if known. Reads nothing."""
+    """Raise TypeError unless both are columns, and ValueError if both lengths are known and differ. Reads no texts."""
     check_is_one_column(texts)
     if text_pairs is None:
         return
@@ -70,7 +70,7 @@ def check_are_columns(texts: Any, text_pairs: Any) -> None:
 
 
 def check_is_one_column(texts: Any) -> None:
-    """Raise TypeError for a single text, a whole table, or anything that cannot be iterated. Reads nothing."""
+    """Raise TypeError for a single text, a whole table, or anything that cannot be iterated. Reads no texts."""
     kind = type(texts).__name__
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"Expected a list of texts, not a single {kind}. Pass [text].")
@@ -87,7 +87,7 @@ def _as_arrow(texts: Any) -> pa.Array | pa.ChunkedArray | None:
             return _checked(pa.chunked_array(texts))
         if hasattr(texts, "__arrow_c_array__") or hasattr(texts, "__arrow_array__"):
             return _checked(pa.array(texts))
-    except _NOT_TEXT:  # a pandas column of objects: the loop over them names the first that is not a text
+    except _NOT_TEXT:  # a pandas column of objects: the loop over the objects names the first that is not a text
         return None
     return None
 

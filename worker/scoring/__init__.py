@@ -27,7 +27,7 @@ Encoded = TypeVar("Encoded")
 
 
 def always(rows: int) -> bool:
-    """Return True, so that scoring never stops early: the default `GoOn`."""
+    """Never stop scoring early. This is the default `GoOn`."""
     return True
 
 
@@ -43,7 +43,7 @@ class EncodedRows:
 
 
 def token_count(encoded: object) -> int:
-    """Count the tokens that go through the model, without padding. 0 for a scorer that uses no tokens."""
+    """Count the tokens that the model computes, without padding. Returns 0 for a scorer that uses no tokens."""
     return int(encoded.sequences.batch_lengths.sum()) if isinstance(encoded, EncodedRows) else 0
 
 
@@ -68,7 +68,7 @@ class Scores:
         return known
 
     def with_errors(self, errors: Mapping[int, str] = _NO_ERRORS) -> "Scores":
-        """Return a copy with these errors, and one for each scored row with a score that is not a finite number."""
+        """Return a copy with these errors added. Scored rows with a score that is not finite also get an error."""
         odd = np.logical_not(np.isfinite(self.values).all(axis=1))
         odd[self.missing] = False
         not_finite = dict.fromkeys(np.flatnonzero(odd).tolist(), NOT_FINITE)
@@ -78,7 +78,7 @@ class Scores:
         return replace(self, values=values, errors=dict(sorted(reasons.items())))
 
     def filled_from(self, earlier: "Scores") -> "Scores":
-        """Return a copy in which missing rows are taken from an earlier scoring of the same rows, if it has them."""
+        """Return a copy that takes missing rows from an earlier scoring of the same window, if it has them."""
         found = self.missing[earlier.known[self.missing]]
         values = self.values.copy()
         values[found] = earlier.values[found]
@@ -119,19 +119,20 @@ class Scorer(Protocol[Encoded]):
     def info(self) -> ScorerInfo: ...
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
-        """Prepare the texts of a window; null is a row without a text. Runs in its own thread."""
+        """Prepare the texts of a window. A row without a text is null. Runs in a thread of its own."""
 
     def score_encoded(self, encoded: Encoded, go_on: GoOn, earlier: Scores | None) -> Scores:
         """Compute the raw outputs of each row. Rows that cannot be scored get a reason in `errors`.
 
-        Calls `go_on` with the rows done so far after each batch, and stops if it returns False: the rest is `missing`.
-        `earlier` is the result of an interrupted call for the same rows. Threads call this one at a time.
+        After each batch, calls `go_on` with the number of rows done so far. If it returns False, stops, and the other
+        rows are `missing`. `earlier` is the result of an interrupted call for the same rows. Only one thread at a time
+        calls this method.
         """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hypotheses:
-    """The hypotheses of a zero-shot scoring, one for each label. The scorer has one output for each."""
+    """The hypotheses of a zero-shot scoring, one for each label. The scorer has one output for each label."""
 
     texts: tuple[str, ...]
     entailment: int  # the model's output for "the text entails the hypothesis"
@@ -164,10 +165,13 @@ class ModelScorer(Protocol):
 
     @property
     def encoding(self) -> Hashable:
-        """A key: scorers with equal keys encode alike, so one can score texts that another has encoded."""
+        """A key that identifies how texts are encoded.
+
+        Scorers with equal keys can score each other's encoded texts.
+        """
 
     def joined_with(self, others: Sequence[Scorer[Any]]) -> Scorer[Any] | None:
-        """Make one scorer that gives the outputs of this one and `others` side by side. None if that saves no work."""
+        """Make one scorer that gives the outputs of this one and `others` side by side. None if joining saves no work."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +204,7 @@ class MeteredScorer(Protocol):
     def metered(self, shape: ModelShape | None) -> "Scorer[Any]":
         """Return a scorer that counts its work from now on. `shape` is None if the model's layers are unknown.
 
-        Takes up to some seconds to measure the device's matmul peak.
+        Takes up to a few seconds, because it measures the device's matmul peak.
         """
 
     @property
@@ -208,7 +212,7 @@ class MeteredScorer(Protocol):
         """The seconds that all batches so far would have taken at the matmul peak. None if unknown. Thread-safe."""
 
     def device_use(self) -> DeviceUse:
-        """Thread-safe."""
+        """Read the use of the device. Thread-safe."""
 
 
 # Errors of loading and running a model.
@@ -231,7 +235,7 @@ class DeviceFault(RuntimeError):
 
 
 class DeviceLost(DeviceFault):
-    """The device failed while a way to run batches was tried. The next process skips this way."""
+    """The device failed during the trial of a way to run batches. The next process skips this way."""
 
 
 Floats = npt.NDArray[np.float32]

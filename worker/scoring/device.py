@@ -43,7 +43,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def _check_no_gpu_is_missing() -> None:
-    """Raise ModelError if the machine has a GPU, but a torch with CUDA does not find it: something is faulty.
+    """Raise ModelError if the machine has a GPU that a torch with CUDA does not find.
 
     If torch is built without CUDA, which may be intended, only log a warning.
     """
@@ -55,7 +55,7 @@ def _check_no_gpu_is_missing() -> None:
 
 
 def sign_of_a_gpu() -> str | None:
-    """Return why this machine should have a GPU, such as "nvidia-smi lists 2 GPUs". None if nothing suggests one."""
+    """Return evidence that this machine has a GPU, such as "nvidia-smi lists 2 GPUs". None if there is none."""
     try:
         gpus = visible_gpus()
     except (OSError, subprocess.TimeoutExpired):
@@ -74,7 +74,6 @@ def best_device() -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """Return the GPU's name, or the kind of device."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
@@ -83,7 +82,7 @@ _ALLOCATE = "import torch; torch.ones(1 << 24, device='cuda').sum().item()"
 
 
 def choose_allocator(notes: GpuNotes) -> None:
-    """Let torch's CUDA allocator use expandable segments if they work here. Keeps a setting of the user's.
+    """Let torch's CUDA allocator use expandable segments if they work here. Does not change a setting of the user.
 
     Without them, batches of many sizes fragment a GPU's memory. On WSL and some virtual GPUs, allocations with them
     fail. Must be called before the first allocation. `notes` remembers the choice for later processes.
@@ -92,7 +91,7 @@ def choose_allocator(notes: GpuNotes) -> None:
         return
     settings = ("expandable_segments:True", "expandable_segments:False")
     chosen = notes.find("allocator") or next(filter(_allocates, settings), None)
-    if chosen:  # otherwise the setting is not to blame
+    if chosen:  # otherwise allocations fail with either setting
         notes.store("allocator", chosen)
         os.environ[_ALLOCATOR[0]] = chosen
 
@@ -119,7 +118,6 @@ def multiplies_bfloat16(device: torch.device) -> bool:
 
 
 def has_packed_attention(device: torch.device) -> bool:
-    """Return whether torch has a kernel for packed texts of different lengths on this device."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _PACKED_SINCE
 
 
@@ -151,7 +149,10 @@ def answer_of(ask: Callable[[], float]) -> float | None:
 
 
 def default_batch_tokens(device: torch.device) -> int:
-    """Return the default token budget of a batch. A CPU is fastest if it fits in the cache; a GPU needs many rows."""
+    """Return the default token budget of a batch.
+
+    A CPU is fastest if the batch fits in its cache. A GPU needs many rows.
+    """
     return 2_048 if device.type == "cpu" else 32_768
 
 

@@ -83,7 +83,6 @@ def _run_batches(
     known: Known | None,
     work: DeviceWork | None,
 ) -> tuple[list[tuple[Int64s, torch.Tensor]], dict[int, str]]:
-    """Launch all batches. Returns their logits, perhaps not yet computed, and the reason for each text that failed."""
     lengths = tokens.batch_lengths
     pending = deque(plan_batches(lengths, max_batch_tokens=max_batch_tokens))
     done: list[tuple[Int64s, torch.Tensor]] = []
@@ -119,7 +118,6 @@ def _run_batches(
 
 
 def _check_memory(lengths: Int64s, fitted: list[Int64s], errors: dict[int, str]) -> None:
-    """Raise MemoryError if a row did not fit in memory although a row at least as long did."""
     lost = [row for row, reason in errors.items() if reason == _NO_MEMORY]
     longest_fitted = max((int(lengths[batch].max()) for batch in fitted), default=0)
     if lost and lengths[lost].min() <= longest_fitted:
@@ -186,7 +184,7 @@ def _scores(done: list[tuple[Int64s, torch.Tensor]], errors: dict[int, str], sha
 
 
 def _fetched(logits: list[torch.Tensor]) -> npt.NDArray[np.float32]:
-    """Copy all logits from the device at once. Errors in work that was queued on a GPU surface here.
+    """Copy all logits from the device at once. Errors of work that was queued on a GPU are raised here.
 
     Raises MemoryError for a lack of memory, and DeviceFault for any other error.
     """

@@ -21,7 +21,7 @@ class GpuNotes:
     """Remembers facts, each in a file of `folder`. Without a folder, none is remembered.
 
     A fact holds only for the same `about`, driver and package versions. In `worker_folder`, a child process notes what
-    it is trying, for the next child of the same worker in case it dies. No other worker reads this folder, so if the
+    it is trying. If it dies, the next child of the same worker reads the note. No other worker reads it, so if the
     whole worker is killed, the trial is not blamed.
     """
 
@@ -43,7 +43,7 @@ class GpuNotes:
 
     @contextmanager
     def trying(self, way: str) -> Iterator[None]:
-        """Leave a note for the worker's next process, if this one dies within the block."""
+        """Leave a note for the worker's next process if this process dies within the block."""
         deaths = self._deaths(way)
         if deaths:
             with deaths.open("a") as file:

@@ -24,7 +24,7 @@ def visible_gpus() -> list[str]:
     if visible is not None:
         return [gpu.strip() for gpu in visible.split(",") if gpu.strip() not in ("", "-1", "NoDevFiles")]
     listed = nvidia_smi("-L")
-    gpus: list[list[str]] = []  # the UUIDs of each and of its slices
+    gpus: list[list[str]] = []  # for each GPU: its UUID, then those of its slices
     for kind, uuid in _LISTED.findall(listed.stdout if listed else ""):
         gpus += [[]] if kind == "GPU" else []
         gpus[-1].append(uuid)

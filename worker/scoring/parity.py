@@ -66,9 +66,9 @@ def checked_scorer(
     device: torch.device,
     max_batch_tokens: int,
 ) -> SequenceClassifier:
-    """Make the scorer of a loaded model. Raises ParityError if its logits of the sample differ from the plain model's.
+    """Make the scorer of a loaded model. Raises ParityError if the optimised model does not pass the parity gate.
 
-    `reference` has the plain model's logits. None skips the comparison.
+    `reference` has the plain model's logits of the sample texts. None skips the gate.
     """
     scorer = SequenceClassifier(
         model=name,
@@ -120,8 +120,7 @@ def first_faithful(
 
     The refused formats are in the scorer's `refused_dtypes`. Graphed and packed candidates that fail to compile or run
     are skipped. Raises DeviceLost if one of them makes the GPU fail. With `notes`, the next process skips this way to
-    run batches, and lists it in `faulty_ways`. If no candidate passes, raises ParityError, whose message says how to
-    let the plain model be tried as well.
+    run batches, and lists it in `faulty_ways`. Raises ParityError, with advice on settings, if no candidate passes.
     """
     refused: list[str] = []
     faulty: list[str] = []

@@ -30,7 +30,7 @@ class ParityTrial:
 
     @property
     def scale(self) -> float:
-        """The scale of the logits, to which errors are relative: the largest absolute logit, but at least 1."""
+        """The largest absolute logit of the plain model, but at least 1. Errors are relative to this scale."""
         return max(1.0, float(np.abs(self.reference).max(initial=0)))
 
     def rank_correlation(self, rounding: float = 0.0) -> float:

@@ -20,7 +20,7 @@ from shardsift.worker.scoring.backends.cpu import fuse_linear_layers
 from shardsift.worker.scoring.device import answer_of
 
 _TOKENS_CPU, _TOKENS_GPU = 512, 32_768  # rows of the left matrix
-_SECONDS_CPU, _SECONDS_GPU = 0.03, 0.4  # for which a product is repeated in about five runs, after a warm-up as long
+_SECONDS_CPU, _SECONDS_GPU = 0.03, 0.4  # time for about five runs of a product, after as long a warm-up
 logger = logging.getLogger(__name__)
 
 
@@ -38,7 +38,7 @@ class DeviceWork:
         self._shape = shape
 
     def add(self, lengths: npt.NDArray[np.int64]) -> None:
-        """Count a batch, by the tokens of each text. A GPU may still be computing it."""
+        """Count a batch. `lengths` has the number of tokens of each text. A GPU may still be computing the batch."""
         self.seconds_at_peak += float(self._shape.flops(lengths).sum()) / self.peak
 
 

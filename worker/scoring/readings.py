@@ -31,10 +31,10 @@ class TextReader:
 def text_reader(reading: Reading, tokenizer: TextTokenizer, outputs: int, *, model: str) -> TextReader:
     """Make a reader of passages, hypotheses or both for a model with this many outputs.
 
-    The logits of a text's passages are pooled for each output, before any activation. With hypotheses, each is tested
-    on each passage, and the reader has one output per hypothesis: softmax over these (or sigmoid with `multi_label`)
-    gives the pipeline's scores. Raises ModelError if the tokenizer does not support the reading, or a hypothesis or
-    stride is too long.
+    The logits of a text's passages are pooled for each output, before any activation. With hypotheses, the model tests
+    each hypothesis on each passage, and the reader has one output per hypothesis. Softmax over these outputs, or
+    sigmoid with `multi_label`, gives the pipeline's scores. Raises ModelError if the tokenizer does not support the
+    reading, or a hypothesis or stride is too long.
     """
     hypotheses, pool = reading.hypotheses, POOLS[reading.pool]
     try:
@@ -50,12 +50,11 @@ def text_reader(reading: Reading, tokenizer: TextTokenizer, outputs: int, *, mod
 
 
 def one_sequence_each(tokenizer: TextTokenizer, outputs: int) -> TextReader:
-    """Make a reader that reads each text, or its beginning, as one sequence."""
     return TextReader(encoder=_Whole(tokenizer=tokenizer), combine=lambda logits, _offsets: logits, outputs=outputs)
 
 
 def texts_with(sequences: Int64s, offsets: Int64s) -> Indices:
-    """Return the indices of the texts that these sequences belong to, each once."""
+    """Return the indices of the texts to which these sequences belong, without duplicates."""
     return np.unique(np.searchsorted(offsets, sequences, side="right") - 1)
 
 

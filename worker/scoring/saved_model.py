@@ -42,9 +42,10 @@ class SavedModel:
 
 
 def saved_model(model: str, revision: str | None, **placing: Any) -> SavedModel:
-    """Load a classifier, by default onto the CPU and as saved. `placing` has more arguments for `from_pretrained`.
+    """Load a classifier, by default onto the CPU and in the number format of its files.
 
-    Never runs code from the Hub. Raises ModelError for anything but a sequence classifier with head and tokenizer.
+    `placing` has more arguments for `from_pretrained`. Never runs code from the Hub. Raises ModelError for anything
+    but a sequence classifier with head and tokenizer.
     """
     try:
         config, _ = PreTrainedConfig.get_config_dict(model, revision=revision)
@@ -121,12 +122,12 @@ def check_tokenizer(name: str, tokenizer: Any) -> None:
 
 
 def agree_on_padding(model: Any, tokenizer: Any, *, otherwise: int | None = None) -> None:
-    """Set a padding token where tokenizer or model has none that is in the model's vocabulary.
+    """Set a padding token in the tokenizer and the model if they have none within the model's vocabulary.
 
-    The tokenizer gets its end-of-sequence token, as for GPT-2 and Llama. The model gets `otherwise`, an id. If that is
+    The tokenizer gets its end-of-sequence token, as for GPT-2 and Llama. The model gets the id `otherwise`. If that is
     None, it gets the tokenizer's padding token, because training needs the same one in both.
     """
-    config = model.config.get_text_config()  # from which transformers reads it
+    config = model.config.get_text_config()  # transformers reads the padding token from it
     vocabulary, pad_id = getattr(config, "vocab_size", None) or _UNLIMITED, config.pad_token_id
     if tokenizer.pad_token is None or tokenizer.pad_token_id >= vocabulary:
         tokenizer.pad_token = tokenizer.eos_token
@@ -135,7 +136,10 @@ def agree_on_padding(model: Any, tokenizer: Any, *, otherwise: int | None = None
 
 
 def tokens_taken(tokenizer: Any, model: Any) -> int:
-    """Return the most tokens that tokenizer and model allow. Raises ModelError if special tokens alone fill them."""
+    """Return the maximum number of tokens that tokenizer and model allow.
+
+    Raises ModelError if the tokenizer's limit is not a positive number, or if special tokens alone reach the maximum.
+    """
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 0
     allowed = positions - positions_before_the_first(model) if positions > 0 else _UNLIMITED
     own = tokenizer.model_max_length  # any value from tokenizer_config.json

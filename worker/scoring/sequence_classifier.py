@@ -63,7 +63,6 @@ class SequenceClassifier:
     _made: dict[Hashable, Any] = field(default_factory=dict, init=False)  # see `_remembered`
 
     def __repr__(self) -> str:
-        """Describe the classifier in one line. A dataclass's own repr would print the whole network."""
         named = {
             "revision": self.revision,
             "dtype": self.dtype,
@@ -88,9 +87,10 @@ class SequenceClassifier:
         )
 
     def score(self, texts: AnyTexts, go_on: GoOn = always) -> Scores:
-        """Compute the logits of `pipeline("text-classification", function_to_apply="none", truncation=True)`, in order.
+        """Compute the logits of each text, in order.
 
-        `go_on` is called after each batch. If it returns False, the remaining rows are `missing`.
+        They are those of `pipeline("text-classification", function_to_apply="none", truncation=True)`. Calls `go_on`
+        after each batch. If it returns False, the remaining rows are `missing`.
         """
         return self.score_encoded(self.encode(texts), go_on)
 
@@ -118,9 +118,9 @@ class SequenceClassifier:
     def score_encoded(self, encoded: EncodedRows, go_on: GoOn = always, earlier: Scores | None = None) -> Scores:
         """Score encoded rows.
 
-        `earlier` has the scores of an interrupted call for the same rows: a batch whose rows it all has is skipped, and its
-        scores fill the gaps. A text is errored if one of its sequences cannot be scored, and missing if one was not reached
-        and `earlier` lacks it.
+        `earlier` has the scores of an interrupted call for the same rows. Skips a batch if `earlier` has all its rows,
+        and takes missing rows from `earlier`. A text is errored if one of its sequences cannot be scored. It is
+        missing if one of its sequences was not reached and `earlier` lacks the text.
         """
         return self.launch(encoded, go_on, earlier)()
 
@@ -184,7 +184,10 @@ class SequenceClassifier:
         return self.tokenizer.identity
 
     def joined_with(self, others: Sequence[Scorer[Any]]) -> "SequenceClassifier | None":
-        """Join this classifier with others. None if encoders or tokenizers differ. Cached: comparing takes seconds."""
+        """Join this classifier with others. Returns None if encoders or tokenizers differ.
+
+        The result is cached, because the comparison takes seconds.
+        """
         classifiers = (self, *(other for other in others if isinstance(other, SequenceClassifier)))
         if len(classifiers) < 1 + len(others):
             return None
@@ -203,11 +206,10 @@ class SequenceClassifier:
         return device_use(self.device)
 
     def reading(self, reading: Reading) -> "SequenceClassifier":
-        """Return a copy that reads texts as `reading` says. Cached, because making one takes a fraction of a second."""
+        """Return a copy that reads texts as `reading` says. Cached, because it takes a fraction of a second to make."""
         return self._remembered(reading, lambda: _reading(self, reading))
 
     def _remembered(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Return the cached value of `key`, or make it. The cache is freed together with this classifier."""
         if key not in self._made:
             made = make()
             if len(self._made) == _MOST_MADE:

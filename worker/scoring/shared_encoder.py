@@ -42,7 +42,7 @@ class JointBackend:
 
     @contextmanager
     def _parts_run_once(self) -> Iterator[None]:
-        """During a block, compute each of `parts` once, in the first model that calls it. The others get its result."""
+        """Compute each of `parts` once during a block. Models after the first one get its result."""
         replaced = []
         for part in self.parts:
             results: list[Any] = []
@@ -59,8 +59,8 @@ class JointBackend:
 def joint_backend(backends: Sequence[Backend]) -> JointBackend | None:
     """Make the backend of models whose encoders have equal weights. Returns None if they differ.
 
-    Poolers may differ, because each is trained together with its head. Also returns None if a model is compiled, or can
-    only run texts of equal length together.
+    Poolers may differ, because each is trained together with its head. Also returns None if a model is compiled, or
+    can only run batches of texts of equal length.
     """
     plain = tuple(one for one in backends if isinstance(one, Packed) or (isinstance(one, Padded) and not one.by_length))
     models = [backend.model for backend in plain]

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Announcer:
-    """Announces a worker's state, at once if it changes, and every few seconds.
+    """Announces a worker's state immediately after a change, and every few seconds.
 
     Runs in a thread, because Redis may be slow.
     """
@@ -32,7 +32,8 @@ class Announcer:
     def see(self, device: str | None, held: tuple[str, str] | None, *, is_stopping: bool) -> None:
         """Note the current state.
 
-        `device` is None until a child has loaded its model. `held` has the run and the shard in work, if any.
+        `device` is None until a child has loaded its model. `held` is the run and the shard that the worker works on,
+        if any.
         """
         activity: Activity = "stopping" if is_stopping else "loading" if not device else "busy" if held else "ready"
         run_id, shard = held or (None, None)

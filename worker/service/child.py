@@ -70,11 +70,12 @@ class ScoringChild:
         self.stop()
 
     def on_other_format(self, run_id: str) -> None:
-        """Handle a shard that was refused, because its run is scored in another number format than this worker's.
+        """Handle a shard that was refused because its run uses another number format than this worker.
 
-        The format of the oldest run that needs workers decides. If this process scores in that format, or there is no
-        such run, only pause. If this process already tried that format first when it loaded its models, end the worker:
-        its supervisor then leaves the queue to other machines. Otherwise, exit, so that a new process tries it first.
+        Looks up the format of the oldest run that needs workers. If there is no such run, or it uses this worker's
+        format, pauses for a few seconds. If this process tried that format first when it loaded its models, ends the
+        worker. Its supervisor then leaves the queue to other machines. Otherwise exits, so that a new process tries
+        that format first.
         """
         wanted = format_to_follow(self.ledger, worker_queue(self.scorers))
         if wanted in (None, self.number_format):  # other runs need this worker's format
@@ -126,7 +127,7 @@ class ScoringChild:
 
 
 def start_child() -> ScoringChild:
-    """Load the models. If that fails, end the whole worker and report why; if the GPU failed, only this process."""
+    """Load the models. If the GPU failed, end this process. On any other error, report it and end the whole worker."""
     end_with_parent(int(os.environ[ipc.PARENT]), signal.SIGKILL)
     quieten_celery()
     signal.signal(ipc.STOP_SIGNAL, lambda _signal, _frame: os._exit(ExitCode.DONE))  # no shard is claimed yet
@@ -195,7 +196,7 @@ def _log_shared_encoders(names: Mapping[str, str], scorers: Mapping[str, Scorer[
 
 
 def _give_up(error: Exception) -> NoReturn:
-    """End the worker. Celery would ignore the error and start one child after another."""
+    """Report the error and end the worker. Celery would ignore the error and start one child after another."""
     ipc.leave_failure(" ".join(str(error).split()) or type(error).__name__)
     os.kill(int(os.environ[ipc.PARENT]), signal.SIGTERM)
     os._exit(ExitCode.NO_MODEL)

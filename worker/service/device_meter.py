@@ -8,7 +8,7 @@ from shardsift.worker.scoring import DeviceUse, MeteredScorer, Scorer
 
 
 class DeviceMeter:
-    """Measures the share of the matmul peak from `start` to `stop`, and the use of the device and its memory.
+    """Measures an attempt's share of the matmul peak from `start` to `stop`, and its use of the device and its memory.
 
     The matmul peak is the measured speed at which the device multiplies matrices of the model's shapes. `scorers`
     belong to one attempt, and all run on the device called `name`. `backend` names how they run batches.
@@ -33,9 +33,10 @@ class DeviceMeter:
         self._at_end = self._seconds_at_peak()
 
     def peak_share(self, device_seconds: float) -> float | None:
-        """Return the speed of the work in `device_seconds`, as a share of the matmul peak. None if unknown.
+        """Return the speed of the counted work as a share of the matmul peak, or None if it is unknown.
 
-        Capped at 1: if other work slowed down the measurement of the peak, the share would be higher.
+        `device_seconds` is how long the work took. The share is capped at 1, because the measured peak is too low if
+        other work ran during its measurement.
         """
         before, now = self._before, self._seconds_at_peak() if self._at_end is None else self._at_end
         if before is None or now is None or now == before or device_seconds <= 0:

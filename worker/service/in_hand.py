@@ -17,8 +17,6 @@ logger = logging.getLogger(__name__)
 
 
 class ShardWork(Protocol):
-    """The work on one shard."""
-
     def run(self, may_begin_next: threading.Event) -> str:
         """Do the work. Sets the event when the next shard may begin. Returns a line for Flower to show."""
 
@@ -80,7 +78,7 @@ class InHand:
         return len(self._held) == 1
 
     def _reported(self, run_id: str, shard: str, may_begin_next: threading.Event, work: ShardWork) -> str:
-        """Do the work. Tells the parent which shards are in hand, so that it can queue them if this process dies."""
+        """Do the work, and report the shards in hand to the parent, which queues them if this process dies."""
         with self._changing:
             self._held[run_id, shard] = work
             ipc.leave_held(list(self._held))

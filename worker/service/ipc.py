@@ -41,7 +41,6 @@ def owner_name(hostname: str, parent_pid: int) -> str:
 
 
 def _leave(name: str, content: bytes) -> None:
-    """Write a file of this child for the parent, atomically."""
     file = Path(os.environ[FOLDER], f"{name}{os.getpid()}")
     partial = file.with_name(f".{file.name}")
     partial.write_bytes(content)

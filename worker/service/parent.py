@@ -133,7 +133,7 @@ class Parent:
     def _on_notice(self, seconds_left: float) -> None:
         """Stop Celery and the child after a spot notice.
 
-        Sends no SIGTERM: the first SIGTERM is then the one that the cloud sends later, and it ends the process.
+        Sends no SIGTERM, so that the first SIGTERM is the cloud's, which ends the process.
         """
         self._is_reclaimed = True
         late = _CHILD_LATE_SECONDS + _PARENT_LATE_SECONDS
@@ -154,9 +154,10 @@ class Parent:
         self._stop_child()
 
     def _stop_child(self) -> None:
-        """Stop the child at the next batch; a second call, at least a second later, makes it exit immediately.
+        """Stop the child at the next batch. A second call makes it exit immediately.
 
-        A first signal may be followed by more: Linux sends one for each thread of a supervisor that has died.
+        A call within a second of the first does nothing, because Linux sends one signal for each thread of a dead
+        supervisor.
         """
         is_first = not self._is_stopping
         if is_first:
@@ -193,7 +194,6 @@ class Parent:
                 os.kill(child.pid, number)
 
     def _leave(self) -> NoReturn:
-        """Exit now and kill the child, which holds no shard or was too slow."""
         self._signal_children(signal.SIGKILL)
         self._announcer.withdraw()
         code = self._exit_code(ExitCode.DONE)

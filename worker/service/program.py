@@ -80,11 +80,9 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
         install_worker_term_handler(worker, verbose=False)  # like Celery, but without "Warm shutdown (MainProcess)"
 
     def emit_banner(self) -> None:
-        """Log one line instead of Celery's forty."""
         self.parent.log_what_is_served()
 
     def on_consumer_ready(self, consumer: Any) -> None:
-        """Watch for a spot notice once Celery is connected. The worker is ready later, when its model is loaded."""
         self.parent.watch_for_spot_notice()
 
     def _process_task(self, req: Any) -> None:
@@ -180,7 +178,7 @@ def quieten_celery() -> None:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return False for errors that are logged elsewhere: our own errors, and lost workers, which the parent logs."""
+    """Return False for our own errors and for lost child processes, which are logged elsewhere."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, ShardsiftError) and not _is_lost_worker(error)
 

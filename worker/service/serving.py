@@ -42,8 +42,9 @@ def load_served_model(model: Model, settings: Settings) -> SequenceClassifier:
 def load_untuned_model(model: Model, settings: Settings) -> SequenceClassifier:
     """Load a model without the token budget from `worker tune`.
 
-    In a worker, a model on several GPUs keeps its files in the worker's folder, and the process ends if one of the
-    processes that run the model (a rank) dies.
+    In a worker, a model on several GPUs keeps its files in the worker's folder. If one of the processes that run the
+    model (a rank) dies, this process exits.
+
     Raises ModelError, or ParityError if the fast backend does not reproduce the model's own scores. Raises DeviceLost
     if the GPU failed. Raises ShardsiftError if the files of a model folder are not those of its revision.
     """
@@ -105,8 +106,8 @@ def _let_multiprocessing_start_ranks() -> None:
 def _end_without_rank(reason: str) -> NoReturn:
     """Exit, because a model on several GPUs cannot run without one of its ranks (processes).
 
-    The parent queues the shard again, and Celery starts a new child. It is called in another
-    thread than the computing one, which with NCCL waits for the lost rank.
+    The parent queues the shard again, and Celery starts a new child. Runs in a thread of its own, because with NCCL
+    the computing thread waits for the lost rank.
     """
     logger.error("%s A new process replaces this one and its ranks.", reason)
     os._exit(ExitCode.DEVICE_FAULT)

@@ -70,7 +70,7 @@ def _aws(ask: Ask) -> float | None:
 def _azure(ask: Ask) -> float | None:
     """Return the seconds until a scheduled event ends this machine. None if there is no such event.
 
-    The event is Preempt for a spot machine, and Terminate for one of a scale set. This acknowledges none.
+    The event is Preempt for a spot machine, and Terminate for a machine of a scale set. No event is acknowledged.
 
     https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events: a machine sees the events of its whole
     scale set, so `Resources` must name it. NotBefore is empty after the event has started. The first request turns the
@@ -101,7 +101,7 @@ def _gcp(ask: Ask) -> float | None:
 
 
 def _seconds_until(when: str | None, parsed: Callable[[str], datetime], *, promised: float) -> float:
-    """Return the seconds until `when`. If it cannot be parsed, return `promised`, which the cloud promises."""
+    """Return the seconds until `when`, or the `promised` seconds if `when` cannot be parsed."""
     try:
         return max(0.0, (parsed(when or "") - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError):  # TypeError: the time has no time zone

@@ -23,8 +23,6 @@ logger = logging.getLogger(__name__)
 
 
 class ShardTask(Task):  # type: ignore[misc]  # Celery has no types
-    """A task that runs in a child process."""
-
     child: ScoringChild  # set before the first task
 
 

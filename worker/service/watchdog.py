@@ -10,15 +10,15 @@ _SOON_SECONDS = 0.001  # because `faulthandler` refuses 0
 
 
 class Watchdog:
-    """Ends the process if, between `start` and `stop` of a shard, `pet` is not called for `stall_seconds`.
+    """Ends the process if a shard in work makes no progress for `stall_seconds`.
 
-    If one of two shards hangs, the process ends even if the other advances. The timer is a C thread of `faulthandler`,
-    which runs even while a hung call to the device holds the interpreter lock. It writes the traces of all threads and
-    exits.
+    Call `start` when a shard begins, `pet` at each progress, and `stop` at its end. If one of two shards hangs, the
+    process ends even if the other advances. The timer is a C thread of `faulthandler`, which runs even while a hung
+    call to the device holds the interpreter lock. It writes the traces of all threads and exits.
     """
 
     def __init__(self, stall_seconds: float, report: IO[str]) -> None:
-        """Prepare a watchdog. The traces of all threads are written to `report`, which must be a real file."""
+        """Prepare a watchdog. `report` receives the traces of all threads, and must be a real file."""
         self._stall_seconds = stall_seconds
         self._report = report
         self._petted: dict[object, float] = {}
@@ -46,7 +46,6 @@ class Watchdog:
             self._set_timer()
 
     def _set_timer(self) -> None:
-        """Set the timer for the shard with the longest time without progress."""
         if not self._petted:
             faulthandler.cancel_dump_traceback_later()
             return

@@ -35,7 +35,6 @@ class Checkpoint:
         return [None] * len(digests) if content is None else from_bytes(content, rows, digests)
 
     def store(self, first_row: int, scores: Sequence[Scores], digests: Sequence[str]) -> None:
-        """Store the scores of a window, perhaps only of some rows, with the digests of its texts."""
         self._store(first_row, to_bytes(scores, digests))
 
 
@@ -75,7 +74,7 @@ def from_bytes(content: bytes, rows: int, digests: Sequence[str]) -> Sequence[Sc
 
 
 def _read(head: Any, logits: Logits) -> tuple[Scores, Logits]:
-    """Decode the scores of one entry. Also returns the remaining logits, which belong to the next entries."""
+    """Decode one entry. Returns its scores, and the remaining logits, which belong to the next entries."""
     known = np.ones(head["rows"], dtype=np.bool_)
     if "known" in head:
         bits = np.frombuffer(bytes.fromhex(head["known"]), dtype=np.uint8)

@@ -19,7 +19,7 @@ from shardsift.fleet.storage.errors import translated
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Consecutive rows of a shard, with all columns. Where a window ends depends only on the rows and the spec."""
+    """Consecutive rows of a shard, with all columns. The end of a window depends only on the rows and the spec."""
 
     first_row: int  # in the file
     rows: pa.Table
@@ -156,7 +156,6 @@ def _item_bytes(values: pa.Array, lengths: Sizes) -> Sizes:
 
 
 def _lengths(found: pa.Array) -> Sizes:
-    """Convert lengths to int64. Null has the length 0."""
     lengths: Sizes = pc.fill_null(found, 0).to_numpy(zero_copy_only=False).astype(np.int64)
     return lengths
 

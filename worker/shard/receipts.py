@@ -127,9 +127,9 @@ def _parity(trial: ParityTrial | Parity | None, scoring: Scoring, spec: RunSpec)
 
 
 def _flipped_share(trial: ParityTrial, scoring: Scoring, spec: RunSpec) -> float | None:
-    """Compare the filter's decisions by the logits of the plain model and of the optimised model.
+    """Return the share of sample rows that the filter treats differently with the plain and the optimised model.
 
-    Returns the share of sample rows with different decisions. None if the filter cannot be applied to the sample.
+    None if the filter cannot be applied to the sample.
     """
     if spec.where is None:
         return 0.0

@@ -38,7 +38,7 @@ def load_scorers(models: Sequence[Model], settings: Settings) -> Iterator[Scorer
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringGroup:
-    """Scorings of the same texts that one scorer computes together. It returns their outputs side by side."""
+    """Scorings of the same texts that one scorer computes together. The scorer returns their outputs side by side."""
 
     numbers: tuple[int, ...]  # in the run's scorings
     scorings: tuple[Scoring, ...]
@@ -80,8 +80,8 @@ def scoring_groups(scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]) 
 def sharing_scorers(scorers: Sequence[Scorer[Any]]) -> list[list[int]]:
     """Find scorers that share work on the same texts. Returns their indices by group.
 
-    Leaves out scorers that share nothing. Compares weights, which takes seconds. Scorers
-    cache the result for `scoring_groups`.
+    Leaves out scorers that share nothing. Compares weights, which takes seconds. Scorers cache the result for
+    `scoring_groups`.
     """
     groups = _gathered(len(scorers), lambda numbers: _joined([scorers[number] for number in numbers]))
     return [numbers for numbers in groups if len(numbers) > 1]
@@ -120,7 +120,8 @@ def _joint_scorer(
 ) -> Scorer[Any] | None:
     """Make one scorer that computes these scorings together.
 
-    None for a single scoring, for different texts or readings, for zero-shot scoring, and if the scorers cannot join.
+    Returns None for a single scoring, for different texts or readings, for zero-shot scoring, and if the scorers
+    cannot be joined.
     """
     readings = {(texts_key(scorings[number]), reading_of(scorings[number])) for number in numbers}
     has_labels_of_the_run = any(scorings[number].zero_shot for number in numbers)

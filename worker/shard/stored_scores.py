@@ -66,7 +66,10 @@ class StoredScores:
         return self._shard[1]
 
     def receipt_of(self, shard: str, source_identity: str) -> Receipt:
-        """Return the shard's receipt in the run that scored it. Raises ShardError if that run scored other bytes."""
+        """Return the shard's receipt from the earlier run.
+
+        Raises ShardError if that run did not score the shard, or scored other bytes.
+        """
         number, uri = self._places.get(shard), self._published.uri
         if number is None:
             raise ShardError(f"The run at {uri} was published without the shard {shard}, so it has no scores of it.")

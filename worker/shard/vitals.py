@@ -58,7 +58,7 @@ class Progress:
 
     def __init__(self, pace: WindowPace | None = None) -> None:
         self.pace = pace or WindowPace()
-        self.vitals = Vitals()  # which the work updates
+        self.vitals = Vitals()  # updated by the work
 
     def on_batch(self, rows_of_window: int) -> bool:
         """Note how many rows of this window are scored. Returns False if the work must stop after this batch."""

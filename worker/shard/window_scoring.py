@@ -51,7 +51,7 @@ class WindowScoring:
         self._earlier: _Earlier = checkpoint.scores_of
         self._groups: list[ScoringGroup] = []
         self.is_of_device = False
-        if isinstance(scorers[0], StoredScores):  # those of an earlier run, which scored all rows
+        if isinstance(scorers[0], StoredScores):  # stored by an earlier run, which scored all rows
             self._earlier = partial(scorers[0].scores_of, shard)
         else:
             self._groups = scoring_groups(scorings, scorers)
@@ -79,7 +79,7 @@ class WindowScoring:
     def _encoded(self, texts: dict[Hashable, "_Texts"], earlier: Sequence[Scores | None]) -> list[Any]:
         """Encode the texts for each group. Groups with equal `encoding` share the result.
 
-        None for a group whose rows were all scored earlier.
+        An entry is None if all rows of its group were scored earlier.
         """
         found: dict[Hashable, Any] = {}
         encoded: list[Any] = []

@@ -123,7 +123,7 @@ class ShardWriter:
             self.counts.left_out[name] = self.counts.left_out.get(name, 0) + 1
 
     def _kept_rows(self, scored: pa.Table, errors: Mapping[int, str]) -> npt.NDArray[np.int64]:
-        """Return the rows that pass the filter, ascending. An errored or listed row never passes."""
+        """Return the numbers of the rows that pass the filter, ascending. Errored and drop-listed rows never pass."""
         passed = self._filter.keep(scored) if self._filter else np.arange(len(scored), dtype=np.int64)
         passed = np.setdiff1d(passed, np.array(list(errors), dtype=np.int64))
         for number, one in enumerate(self._lists):
@@ -148,7 +148,7 @@ def row_errors(scores: Sequence[Scores], scorings: Sequence[Scoring]) -> dict[in
 
 
 def errors_of_each(errors: Mapping[int, str], scorings: Sequence[Scoring]) -> list[dict[int, str]]:
-    """Undo `row_errors`: return a dict for each scoring, with the scoring's own reason by row."""
+    """Split the errors that `row_errors` joined. Returns a dict for each scoring, from row to reason."""
     if len(scorings) == 1:
         return [dict(errors)]
     columns = [scoring.score_column for scoring in scorings]

@@ -15,7 +15,10 @@ _NAME = re.compile(r"[\w-][\w.-]{0,63}")  # used in file names, and before the @
 
 @dataclass(frozen=True, kw_only=True)
 class Slot:
-    """A slot for a worker. The variables in `environment` bind the worker to its device and its share of the cores."""
+    """A part of this machine for one worker.
+
+    The variables in `environment` bind the worker to its devices and its share of the cores.
+    """
 
     name: str
     environment: dict[str, str] = field(default_factory=dict)
@@ -37,10 +40,10 @@ def find_slots(
 
     `workers` defaults to one per group, or one on the CPU. If there are more workers than groups, several share a
     group. Workers on the CPU share its cores. Slots are called `gpu0`, `gpu1`, … (`gpus0-1` for two GPUs) or `worker`.
-    With `name`, a single slot is called that, and the names of several begin with it.
+    With `name`, a single slot has that name, and the names of several slots begin with it.
 
-    Raises UsageError for options that contradict each other, and for GPUs that cannot be divided evenly. Does not check
-    that torch finds `device`: each worker does.
+    Raises UsageError for options that contradict each other, and for GPUs that cannot be divided evenly. Does not
+    check that torch finds `device`: each worker does.
     """
     if name is not None and not _NAME.fullmatch(name):
         raise UsageError(f"--name {name}: a name has letters, digits, and any of . _ - between them, 64 at most.")
@@ -90,7 +93,6 @@ def _threads_of_each(workers: int, *, on_gpu: bool) -> dict[str, str]:
 
 
 def _check_groups(gpus: Sequence[str], gpus_per_worker: int, *, device: str) -> None:
-    """Raise UsageError if the GPUs cannot be divided into groups. Passes on a CPU."""
     if gpus_per_worker == 1 or device == "cpu":
         return
     if device not in ("auto", "cuda"):

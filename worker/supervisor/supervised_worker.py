@@ -63,7 +63,7 @@ class SupervisedWorker:
                 self.process.terminate()
 
     def tend(self, *, may_start: bool) -> None:
-        """Note if the process has ended, and start the next one when it is due."""
+        """Handle the end of the process, and start the next process when it is due."""
         if self.process and self.process.poll() is not None:
             self._on_end(self.process.returncode)
         if not self.process and self.load and may_start and time.monotonic() >= self._pause_ends:

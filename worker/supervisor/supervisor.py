@@ -147,7 +147,6 @@ class Supervisor:
         self._signals += 1
 
     def _poll(self) -> None:
-        """Read the demand, announce this machine, and assign loads to workers. Changes nothing while Redis is down."""
         try:
             demands = [demand for demand in open_demands(self._ledger) if self._wanted.admits(demand.load)]
             fleet = [state for state in list_workers(self._ledger.redis) if state.only_run == self._only_run]
@@ -214,7 +213,6 @@ class Supervisor:
 
     @property
     def ended_idle(self) -> bool:
-        """Whether `run` ended because there was nothing left to do."""
         return self._is_idle_for_long and not self._signals
 
     @property
@@ -280,15 +278,15 @@ def _may_move(worker: SupervisedWorker, state: WorkerState | None) -> bool:
 
 
 def free_workers(workers: Iterable[WorkerState]) -> Counter[str]:
-    """Count the workers without a shard, by queue. They load their model, or wait for a shard."""
+    """Count the workers that are loading a model or waiting for a shard, by queue."""
     return Counter(worker.queue for worker in workers if worker.activity in ("loading", "ready"))
 
 
 def next_load(demands: Iterable[Demand], free: Counter[str], avoids: Callable[[Load], object]) -> Load | None:
-    """Choose the load for one more worker: the one whose queue lacks the most workers.
+    """Choose the load for one more worker: the load whose queue lacks the most workers.
 
-    In a tie, chooses the first in `demands`, that of the oldest run. `free` counts the workers without a shard, by
-    queue. Loads for which `avoids` returns a true value are left out. None if no queue lacks workers.
+    In a tie, chooses the first in `demands`, which belongs to the oldest run. `free` counts the workers without a
+    shard by queue. Skips loads for which `avoids` returns a true value. Returns None if no queue lacks workers.
     """
     lacking = [demand for demand in demands if demand.queued > free[demand.queue] and not avoids(demand.load)]
     most = max(lacking, key=lambda demand: demand.queued - free[demand.queue], default=None)

@@ -41,9 +41,10 @@ Loss = Callable[..., torch.Tensor]
 
 
 def train_all_weights(options: TrainOptions, split: Split, *, device: str, say: Callable[[str], None]) -> Trained:
-    """Train from the last checkpoint on. Returns the weights with the lowest loss on the held-out rows.
+    """Train all weights, from the last checkpoint if there is one.
 
-    Raises Stopped after SIGTERM or Ctrl-C, when a checkpoint is saved.
+    Returns the weights with the lowest loss on the held-out rows. Raises Stopped after SIGTERM or Ctrl-C, once a
+    checkpoint is saved.
     """
     on, folder = _training_device(device), options.checkpoint_folder
     arguments = _arguments(options, on, _dtype_on(on, options))
@@ -141,7 +142,7 @@ def _arguments(options: TrainOptions, device: torch.device, dtype: str) -> Train
         bf16=dtype == "bfloat16",
         fp16=dtype == "float16",
         use_cpu=on_cpu,
-        ddp_backend="gloo" if on_cpu and "WORLD_SIZE" in os.environ else None,  # which torchrun sets
+        ddp_backend="gloo" if on_cpu and "WORLD_SIZE" in os.environ else None,  # torchrun sets it
         dataloader_pin_memory=not on_cpu,
         **_loading_arguments(options.loader_processes),
         eval_strategy="steps",
@@ -192,7 +193,7 @@ def _trainer(
         compute_loss_func=_loss_of(split.target),
         callbacks=callbacks,
     )
-    trainer.remove_callback(PrinterCallback)  # which prints to stdout
+    trainer.remove_callback(PrinterCallback)  # it prints to stdout
     return trainer
 
 
@@ -280,7 +281,7 @@ class _Progress(TrainerCallback):
 
 
 def _described(options: TrainOptions, split: Split, *, processes: int) -> dict[str, Any]:
-    """Describe all that determines the weights: trainings with equal descriptions give the same model."""
+    """Describe everything that determines the weights. Trainings with equal descriptions give the same model."""
     chosen = dataclasses.asdict(options)
     for name in (*NOT_OF_THE_WEIGHTS, *_ADDRESSES):
         del chosen[name]
@@ -322,7 +323,7 @@ def _step_of(checkpoint: Path) -> int:
 
 
 def _is_whole(checkpoint: Path) -> bool:
-    """Return whether a checkpoint is complete: the Trainer writes its state file last."""
+    """Return whether a checkpoint is complete. The Trainer writes its state file last."""
     try:
         json.loads((checkpoint / "trainer_state.json").read_text("utf-8"))
     except (FileNotFoundError, ValueError):

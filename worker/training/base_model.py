@@ -38,10 +38,8 @@ class Trained:
 def load_base(options: TrainOptions, target: Target) -> SavedModel:
     """Load the base model in float32, with a new last layer if its own does not fit the target.
 
-    Never runs code from the Hub.
-
-    Raises UsageError if it cannot be loaded, or if layers that would stay frozen are untrained, and ModelError if it
-    has no tokenizer.
+    Never runs code from the Hub. Raises UsageError if the model cannot be loaded, or if layers that would stay frozen
+    are untrained. Raises ModelError if it has no tokenizer.
     """
     name, revision = with_revision(options.base_model)
     try:
@@ -87,7 +85,6 @@ def head_of(model: Any) -> str:
 
 
 def _check_can_be_frozen(name: str, model: Any, untrained: set[str]) -> None:
-    """Raise UsageError if a layer that would stay frozen is untrained, or the last layer has no bias."""
     head = head_of(model)
     if model.get_submodule(head).bias is None:
         raise UsageError(

@@ -106,8 +106,6 @@ class Examples:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Labelled rows, split into rows to learn from and rows to measure on, with digests of their contents."""
-
     target: Target
     threshold: float | None  # for a regression
     could_be_classes: bool  # whether the labels are the integers 0 and 1, learned as numbers
@@ -145,7 +143,7 @@ def _files(uri: str, option: str) -> tuple[str, ...]:
 
 
 def _of_run(options: TrainOptions, uri: str) -> LabelSource:
-    """Use the kept rows of a published run. Its output does not have the texts of dropped and errored rows."""
+    """Take the labels from the kept rows of a published run. Its output lacks the texts of other rows."""
     published = published_run(uri)
     scoring = _scoring(published, options.label_column)
     return LabelSource(

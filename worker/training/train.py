@@ -183,7 +183,6 @@ def model_output(uri: str) -> ModelOutput:
 
 
 def _save(base: "SavedModel", output: ModelOutput, report: TrainReport) -> None:
-    """Write the model and its card to `output.partial`, then store this folder as the output."""
     from transformers import AutoTokenizer
 
     partial = output.partial

@@ -145,7 +145,7 @@ class TrainOptions:
 
     @property
     def command(self) -> list[str]:
-        """Write the command of this training, without options that have their default or do not affect the weights."""
+        """The command of this training, except for default values and options that do not affect the weights."""
         command = ["worker", "train"]
         for field in fields(self):
             value = getattr(self, field.name)

@@ -60,7 +60,7 @@ class Steps:
 class TrainReport:
     """The result of a training. `held_out` has figures for rows that were not used to fit the measured weights.
 
-    `str()` of it is what `worker train` prints.
+    `str(report)` is the text that `worker train` prints.
     """
 
     options: TrainOptions
@@ -233,13 +233,11 @@ With {versions}.
 
 
 def next_step(report: TrainReport) -> str:
-    """Say where the classifier is, and how to score files with it."""
     uri = report.options.output
     return f"The classifier is in {uri}. To score files with it:\n  {_run_command(report, uri.removeprefix(_HUB))}"
 
 
 def _run_command(report: TrainReport, model: str) -> str:
-    """Write the command that scores files with the classifier, with the text column and token limit of the training."""
     command = ["producer", "run", "--input", "./shards"]
     if report.source.text_column != DEFAULT_TEXT_COLUMN:
         command += ["--text-column", report.source.text_column]

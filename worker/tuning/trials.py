@@ -114,7 +114,7 @@ def _seconds(run: Callable[[], object], device: torch.device) -> float | None:
 def budget_candidates(
     scorer: SequenceClassifier, windows: Sequence[EncodedRows], budgets: tuple[int, ...], reading: Reading = _AS_IT_IS
 ) -> Candidates:
-    """Make a function for each token budget that scores all windows, one by one like a worker."""
+    """Make a candidate for each token budget. It scores all windows, one after another as in a worker."""
 
     def scoring_with(budget: int) -> Callable[[], object]:
         sized = scorer.with_budget(budget)
@@ -150,9 +150,10 @@ class _Strict:
 def reference_candidates(
     scoring: Scoring, revision: str | None, texts: TrialTexts, sequences: int, device: torch.device
 ) -> Candidates:
-    """Make a candidate for each batch size of transformers' pipeline, up to `sequences`: all texts, or texts × labels.
+    """Make a candidate for each batch size of transformers' pipeline up to `sequences`.
 
-    The pipeline's time includes tokenizing.
+    `sequences` is the number of texts or, in zero-shot classification, of texts × labels. The pipeline's time includes
+    tokenizing.
     """
     task: Any = "zero-shot-classification" if scoring.zero_shot else "text-classification"
     pipe = pipeline(task, model=scoring.model.name, revision=revision, dtype=torch.float32, device=device)

@@ -12,7 +12,7 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """The name recorded in receipts."""
+        """The name in receipts."""
 
     def logits(self, batch: Tokens) -> torch.Tensor:
         """Return float32 logits of shape (texts, outputs), on the device. A GPU may still be computing them."""

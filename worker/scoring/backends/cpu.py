@@ -18,10 +18,10 @@ _GELU_AFTER = (("dense", "intermediate_act_fn"), ("fc1", "activation_fn"), ("lin
 
 
 def fuse_linear_layers(encoder: torch.nn.Module) -> bool:
-    """Replace the linear layers by fused ones. Returns False, without a change, if these do not work here.
+    """Replace the linear layers by fused ones. Returns False, without a change, if fused layers do not work here.
 
-    They need float32 or bfloat16 and oneDNN's operators. The model must be of one of `ONEDNN_FAMILIES`, which only call
-    their layers and do not read the weights.
+    Fused layers need float32 or bfloat16 and oneDNN's operators. The model must be of one of `ONEDNN_FAMILIES`, which
+    only call their layers and do not read the weights.
     """
     if not _works(next(encoder.parameters()).dtype):
         return False
@@ -101,7 +101,10 @@ def products_are_faster(dtype: str) -> bool:
 
 
 def attend_by_products(model: Any) -> bool:
-    """Switch a model of `ONEDNN_FAMILIES` to attention by products. False for DeBERTa, which has its own attention."""
+    """Switch a model of `ONEDNN_FAMILIES` to attention by products.
+
+    Returns False, without a change, for DeBERTa, which has its own attention.
+    """
     if model.config.model_type == "deberta-v2":
         return False
     AttentionInterface.register(CPU_ATTENTION, attend)
@@ -150,6 +153,6 @@ def _shares(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -
 
 
 def _mask(*args: Any, **kwargs: Any) -> torch.Tensor | None:
-    """Halve transformers' mask of zeros and lowest values, so that adding a score cannot overflow."""
+    """Halve transformers' mask, whose values are 0 and the lowest number, so that adding a score cannot overflow."""
     mask: torch.Tensor | None = eager_mask(*args, **kwargs)
     return mask if mask is None else mask / 2

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Graphed:
-    """A packed model for batches of `tokens` tokens, in texts of up to `longest` tokens.
+    """Runs a packed model on batches of `tokens` tokens, with texts of up to `longest` tokens.
 
     The first batch of each fixed size takes a minute to compile. With a CUDA graph, logits are copied before the next
     batch overwrites them.
@@ -46,7 +46,10 @@ class Graphed:
 
     @property
     def name(self) -> str:
-        """How batches run: "graphed" if every size so far was recorded, "packed" if none was, or "partly graphed"."""
+        """The way in which batches run: "graphed", "packed" or "partly graphed".
+
+        It is "graphed" if every size that was used is recorded, and "packed" if none is.
+        """
         recorded = [graph is not None for graph in self._graphs.values()]
         return "graphed" if all(recorded) else "partly graphed" if any(recorded) else "packed"
 
@@ -65,7 +68,6 @@ class Graphed:
         return self.packed.logits(batch)
 
     def _filled(self, batch: Tokens, texts: int, longest: int) -> Tokens | None:
-        """Pad the batch to a fixed size. Returns None if it does not fit, or is too small."""
         taken = len(batch.ids)
         dummies = np.arange(taken, self._tokens, longest)  # starts of the dummy texts
         fits = len(batch) + len(dummies) <= texts and batch.lengths.max() <= longest
@@ -79,9 +81,9 @@ class Graphed:
         return Tokens(ids=np.pad(batch.ids, free), offsets=offsets, types=types)
 
     def _graph_of(self, inputs: Inputs, *, texts: int, longest: int) -> "_Graph | None":
-        """Return the graph for inputs of these shapes. It is made at first use. None if it cannot be made.
+        """Return the graph for inputs of these shapes, or None if it cannot be made. A graph is made at its first use.
 
-        If the first graph of all fails, raises the error, except for a lack of memory.
+        Raises the error if the very first graph fails, unless memory is short.
         """
         kind = (len(inputs["starts"]), frozenset(inputs))  # with or without token types
         if kind in self._graphs:
@@ -102,14 +104,14 @@ class Graphed:
 
 
 def _check_close(logits: torch.Tensor, expected: torch.Tensor) -> None:
-    """Raise RuntimeError if the logits differ from the model's. The parity gate may not have tried every size."""
+    """Raise RuntimeError if the logits differ from the model's. The parity gate may not have reached every batch size."""
     error = float((logits - expected).abs().max())
     if not error <= _MOST_ERROR * max(1.0, float(expected.abs().max())):
         raise RuntimeError(f"a logit differs by {error:.3g}")
 
 
 class _Graph:
-    """A recorded run, with fixed addresses for inputs and output. On a CPU the run is only compiled."""
+    """A recorded run, with fixed addresses for inputs and output. On a CPU, the run is only compiled."""
 
     def __init__(self, run: Any, inputs: Inputs, device: torch.device) -> None:
         self._run = run

@@ -13,7 +13,7 @@ from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
 
 class InFloat32:
-    """Runs float32 copies of the models of `backends`, one text at a time. Their outputs are side by side."""
+    """Runs float32 copies of the models of `backends`, one text at a time. Returns their outputs side by side."""
 
     name = "float32"
 

@@ -21,7 +21,7 @@ class _LayerParts:
 
 
 def reduce_last_layer(model: Any) -> bool:
-    """Replace the model's last layer, if its family is supported. Returns whether it did.
+    """Make the model's last layer compute only the first token's state. Returns False if its family is not supported.
 
     After this, `last_hidden_state` has one state per text.
     """
@@ -60,7 +60,6 @@ def _first(states: torch.Tensor, places: torch.Tensor | None) -> torch.Tensor:
 
 
 def _heads(states: torch.Tensor, width: int) -> torch.Tensor:
-    """Reshape (…, tokens, width of all heads) to (…, heads, tokens, width)."""
     return states.view(*states.shape[:-1], -1, width).transpose(1, 2)
 
 
@@ -99,9 +98,10 @@ _FAMILIES = {"bert": _BERT, "roberta": _BERT, "xlm-roberta": _BERT, "distilbert"
 
 
 def reduce_last_decoder_layer(model: Any) -> bool:
-    """Replace the last decoder layer of a BART whose weights are not quantised. Returns whether it did.
+    """Make the last decoder layer of a BART compute only the position that the head reads. Returns whether it did.
 
-    After this, the last hidden state at every position is the one that the head reads.
+    Other models, and quantised weights, stay unchanged. After this, every position of the last hidden state holds the
+    state that the head reads.
     """
     if model.config.model_type != "bart":
         return False
@@ -115,7 +115,7 @@ def reduce_last_decoder_layer(model: Any) -> bool:
 
 
 def _with_head_position(bart: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Add the argument `head_position`: for each text, the last end-of-sequence token, which the head reads."""
+    """Add the argument `head_position`: the position of each text's last end-of-sequence token, which the head reads."""
     is_end = args[0].eq(bart.config.eos_token_id)
     last = is_end.shape[1] - 1 - is_end.int().flip(1).argmax(1)
     return args, kwargs | {"head_position": last}

@@ -27,9 +27,9 @@ def flash_attention(*states_and_lengths: Any, scale: float | None, window_size: 
     """Compute attention within each text by torch's own kernel, which works only on CUDA and in 16-bit formats.
 
     `states_and_lengths` are query, key, value, query starts, key starts, most queries and most keys. The first three
-    have shape (tokens, heads, width); keys and values may have fewer heads. The starts are the offset of each text, and
-    the end of the last one. The most queries and keys are maxima per text. `window_size` is the number of keys visible
-    before and after a query; -1: all.
+    have shape (tokens, heads, width); keys and values may have fewer heads. The starts are the offset of each text,
+    followed by the end of the last text. The most queries and keys are maxima per text. `window_size` is the number of
+    keys that a query sees before and after it; -1 means all.
     """
     before, after = window_size
     is_causal = window_size == (-1, 0)
@@ -66,7 +66,7 @@ class Packed:
         return self.run(inputs, longest=int(batch.lengths.max()))
 
     def inputs(self, batch: Tokens, filled: Tokens) -> dict[str, npt.NDArray[Any]]:
-        """Make the `inputs` of `run`, as arrays of shape (tokens,), (texts,) or (texts + 1,).
+        """Make the argument `inputs` of `run`: arrays of shape (tokens,), (texts,) or (texts + 1,).
 
         `filled` is the batch, perhaps with dummy texts added.
         """
@@ -168,7 +168,10 @@ def _first_places(batch: Tokens, _pad: int | None) -> npt.NDArray[np.int64]:
 
 
 def _last_places(batch: Tokens, pad: int | None) -> npt.NDArray[np.int64]:
-    """Find each text's last token that is not padding, as transformers does; its first token if all are padding."""
+    """Find each text's last token that is not padding, as transformers does.
+
+    Returns the first token of a text that has only padding.
+    """
     places = np.arange(len(batch.ids))
     starts = np.repeat(batch.offsets[:-1], batch.lengths)
     last: npt.NDArray[np.int64] = np.maximum.reduceat(np.where(batch.ids == pad, starts, places), batch.offsets[:-1])

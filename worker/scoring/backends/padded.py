@@ -24,7 +24,7 @@ Filled = npt.NDArray[np.bool_]  # mask of the places of a padded batch that hold
 class Padded:
     model: Any
     device: torch.device
-    pad_id: int | None  # None: the head reads the last token, so pad with one that is no text's last token
+    pad_id: int | None  # None: choose one for each batch, because the head reads a text's last token
     takes_token_types: bool  # whether the model expects token type ids, which are all 0 for single texts
     has_cache: bool  # whether to turn off a cache of keys and values, which only generation needs
     masks_keys: bool = False  # whether masks have the shape that attention takes; see `without_waiting`
@@ -64,9 +64,9 @@ class Padded:
         return logits.float()
 
     def _filler(self, batch: Tokens, filled: Filled) -> int:
-        """Return `pad_id`. If it is None, choose a token that is no text's last one, and set it in the config.
+        """Return `pad_id`. If it is None, choose a token that ends no text of the batch, and set it in the config.
 
-        The model's head looks for it there.
+        The model's head looks for the padding token in the config.
         """
         if self.pad_id is not None:
             return self.pad_id
@@ -83,9 +83,9 @@ class Padded:
 
 
 def padded(model: Any, tokenizer: Any, device: torch.device, *, run: Any = None, by_length: bool = False) -> Padded:
-    """Make the backend of a model and its tokenizer. `run`, if given, is called instead of the model.
+    """Make the backend of a model and its tokenizer. If `run` is given, it is called instead of the model.
 
-    Padding uses the model's padding token, not the tokenizer's, because the model's head looks for it.
+    Pads with the model's padding token, not the tokenizer's, because the model's head looks for it.
     """
     config = model.config.get_text_config()
     own_pad_id = config.pad_token_id
@@ -103,7 +103,7 @@ def padded(model: Any, tokenizer: Any, device: torch.device, *, run: Any = None,
 
 
 def restore_attention(model: Any) -> None:
-    """Restore BigBird's sparse attention, which the model permanently replaces by full attention after a short text."""
+    """Restore BigBird's sparse attention. After a short text, the model permanently replaces it by full attention."""
     encoder: Any = getattr(model, "base_model", None)
     wanted = getattr(getattr(model, "config", None), "attention_type", None)
     if wanted != getattr(encoder, "attention_type", wanted):
@@ -113,7 +113,8 @@ def restore_attention(model: Any) -> None:
 def without_waiting(batches: Padded) -> Padded:
     """Return a copy that passes masks of shape (texts, 1, 1, tokens), if the model's attention takes them.
 
-    With a mask of shape (texts, tokens), transformers reads its values, and so waits for the GPU in every batch.
+    With a mask of shape (texts, tokens), transformers reads the mask's values, and so waits for the GPU in every
+    batch.
     """
     config = batches.model.config.get_text_config()
     takes_keys = config.model_type in _MASKED_BY_KEY and config._attn_implementation == "sdpa"
@@ -137,7 +138,7 @@ def is_compiled(module: torch.nn.Module) -> bool:
 
 
 def _compiles(device: torch.device) -> bool:
-    """Compile a trivial function: only a trial shows whether the C++ compiler, Triton and their dependencies work."""
+    """Return whether torch.compile works here. Only a trial shows whether the compilers and their dependencies work."""
     try:
         torch.compile(torch.sin)(torch.ones(8, device=device))
     except Exception as error:  # each missing part raises its own exception type

@@ -33,8 +33,6 @@ class Sharding:
 
 @dataclass(frozen=True, kw_only=True)
 class Sharded:
-    """The backend of a divided model, which runs padded batches."""
-
     padded: Padded
     division: str  # for receipts, because another division may change the last bits of a score
     close: Callable[[], None]  # ends the ranks, or removes the folder of offloaded layers

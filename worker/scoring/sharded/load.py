@@ -68,7 +68,7 @@ def load_sharded(
 
 
 def _config(model: str, revision: str | None) -> Any:
-    """Read the config. Returns None if transformers does not know its type, though an adapter may know it."""
+    """Read the config. Returns None if transformers does not know its type, although an adapter may know it."""
     try:
         return AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=False)
     except Exception:  # configs raise any error
@@ -84,7 +84,6 @@ def _divides_by_tensor(model: str, config: Any, sharding: Sharding, device: torc
 
 
 def why_not_tensor(config: Any, ranks: int, device: torch.device) -> str | None:
-    """Return why a model cannot be divided by tensor among this many ranks; None if it can."""
     if device.type != torch._C._get_accelerator().type:  # transformers always uses the machine's accelerator
         return f"transformers would not use the device {device.type}"
     if torch.distributed.is_initialized():
@@ -98,7 +97,10 @@ def why_not_tensor(config: Any, ranks: int, device: torch.device) -> str | None:
 
 
 def _reference(model: str, revision: str | None, texts: list[str], sharding: Sharding, device: torch.device) -> Logits:
-    """Compute the plain model's logits in float32, divided by layers. Layers that do not fit go to CPU and disk."""
+    """Compute the logits of the plain model in float32, divided by layers.
+
+    Layers that do not fit go to the CPU and the disk.
+    """
     saved, backend = load_by_layers(model, "float32", revision, sharding, device)
     try:
         return float32_logits(saved, texts, device)
@@ -130,7 +132,7 @@ def load_by_layers(
 
 
 def _free_memory(devices: int, device: torch.device) -> dict[int | str, int]:
-    """Measure the free memory of the CPU and the first `devices` GPUs. accelerate alone would use every GPU it sees."""
+    """Return the free bytes of the CPU and the first `devices` GPUs. accelerate would use every GPU it sees."""
     from accelerate.utils import get_max_memory
 
     wanted = {"cpu", *(range(devices) if device.type == "cuda" else ())}

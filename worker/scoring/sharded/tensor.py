@@ -56,7 +56,7 @@ def load_by_tensor(
 
 
 class _Divided:
-    """The divided model in rank 0. A process can have one at a time."""
+    """The divided model in rank 0. A process can have only one at a time."""
 
     def __init__(self, group: "_Group", on_lost: Callable[[str], None] | None) -> None:
         end_others = _start_others(group, on_lost)
@@ -68,10 +68,10 @@ class _Divided:
             raise
 
     def __call__(self, **inputs: Any) -> Any:
-        """Compute the model's output for a batch with tensors on the CPU. Raises DeviceFault if the group has failed.
+        """Compute the model's output for a batch of tensors on the CPU. Raises DeviceFault if the group has failed.
 
-        For a text that transformers cannot handle, every rank raises ValueError. After any other error the ranks may be
-        at different steps and mix up their batches.
+        If transformers cannot handle a text, every rank raises ValueError, and the group continues. After any other
+        error, the ranks may be at different steps and mix up their batches.
         """
         try:
             return self.part.next_output(inputs)
@@ -81,7 +81,7 @@ class _Divided:
                 "or memory is short: then lower SHARDSIFT_MAX_BATCH_TOKENS."
             ) from error
 
-    forward = __call__  # which `Padded` calls for some sizes, because of torch.compile
+    forward = __call__  # `Padded` calls it for some sizes, because of torch.compile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ class _Part:
     def next_output(self, batch: dict[str, Any] | None = None) -> Any:
         """Compute the whole model's output for the next batch.
 
-        Rank 0 passes `batch`, which is sent to the other ranks over the CPUs. The others pass None.
+        Rank 0 passes `batch`, and sends it to the other ranks through the CPUs. The others pass None.
         """
         sent = [batch]
         distributed.broadcast_object_list(sent, src=0, group=self._batches)
@@ -141,10 +141,10 @@ def _prepared_device(group: _Group, rank: int) -> torch.device:
 
 
 def _start_others(group: _Group, on_lost: Callable[[str], None] | None) -> Callable[[], None]:
-    """Start the other ranks, and a thread that calls `on_lost` if one dies. Returns the function that ends them.
+    """Start the other ranks, and a thread that calls `on_lost` if one dies. Returns a function that ends them.
 
-    The thread is needed because rank 0 would wait forever for a dead rank in its next NCCL collective. With
-    `end_with_parent`, a rank ends together with the thread that started it. So it is used only in the main thread.
+    Without the thread, rank 0 would wait without limit for a dead rank in its next NCCL collective. `end_with_parent`
+    ends a rank together with the thread that started it, so it is used only in the main thread.
     """
     parent = os.getpid() if threading.current_thread() is threading.main_thread() else 0
     from shardsift.fleet.process.children import (

@@ -37,7 +37,7 @@ class ContentEncoder:
         self._first_look = min(_CHARS_PER_TOKEN * room, MAX_CHARS) if may_cut(backend) else MAX_CHARS
 
     def encode(self, texts: pa.Array) -> Tokens:
-        """Tokenize the beginnings of texts. If a beginning gives fewer than `room` ids, a longer one is tokenized."""
+        """Tokenize the beginnings of texts. If a beginning gives fewer than `room` ids, tokenizes a longer one."""
         looks: list[Tokens] = []
         latest = np.zeros(len(texts), np.int64)
         rows, limit, seen = np.arange(len(texts)), self._first_look, 0
@@ -50,7 +50,7 @@ class ContentEncoder:
         return joined(looks).take(latest)
 
     def _look(self, texts: pa.Array, limit: int) -> tuple[Tokens, npt.NDArray[np.bool_]]:
-        """Tokenize each text's first `limit` characters. Returns the ids, and a mask of the texts that need no more."""
+        """Tokenize each text's first `limit` characters. Returns the ids, and a mask of the texts that are finished."""
         lengths = pc.utf8_length(texts).to_numpy()
         is_long = lengths > limit
         contents = []
@@ -66,9 +66,9 @@ class ContentEncoder:
 
 
 def calls(chars: npt.NDArray[np.int64], most: int = _CALL_CHARS) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of the texts for each call of the tokenizer: about `most` characters, more if a text is long.
+    """Yield (start, stop) of the texts for each call of the tokenizer.
 
-    `chars` has the number of characters of each text.
+    A call has about `most` characters, or more if a text is long. `chars` has the number of characters of each text.
     """
     call = np.cumsum(chars + _ROW_CHARS) // most
     starts = np.flatnonzero(np.diff(call, prepend=-1))
@@ -155,7 +155,7 @@ WORD_PATTERNS = {
 def cut(text: str, limit: int, normalize: Callable[[str], str]) -> str:
     """Cut a text between `limit` / 2 and `limit` characters, so that the tokens before the cut stay the same.
 
-    Cuts before the last space where this is safe. Returns "" if there is none.
+    Cuts before the last space that is safe. Returns "" if there is none.
     """
     place = _LAST_PLACE.match(text, limit // 2, limit)
     while place and not _is_safe(text, place.end(), normalize):
@@ -173,7 +173,7 @@ def _is_safe(text: str, space: int, normalize: Callable[[str], str]) -> bool:
 
 
 def may_cut(backend: Any) -> bool:
-    """Return whether `cut` is safe for this tokenizer. It is not if tokens may span words, as in Gemma's."""
+    """Return whether `cut` is safe for this tokenizer. It is not safe if tokens may span words, as in Gemma's."""
     try:
         parts = json.loads(backend.to_str())
     except Exception:  # a component written in Python; tokenizers raises plain Exception
@@ -188,7 +188,7 @@ def may_cut(backend: Any) -> bool:
 
 
 def normalizing(backend: Any) -> Callable[[str], str]:
-    """Return the function that normalizes a text before the tokenizer splits it."""
+    """Return the function with which the tokenizer normalizes a text before it splits the text."""
     return backend.normalizer.normalize_str if backend.normalizer else str
 
 

@@ -110,7 +110,7 @@ class FramedTokens:
 
 
 def find_frames(tokenizer: Any, seconds: Sequence[str | None], max_tokens: int) -> Frames | None:
-    """Find the frame of each second text; None in `seconds` means no second text.
+    """Find the frame for each second text: the tokens around a text. None in `seconds` means no second text.
 
     Returns None if a frame cannot be found, or if the special tokens leave no room for a text. Raises TooLong, which
     names the second text, if a second text leaves no room.
@@ -130,9 +130,10 @@ def find_frames(tokenizer: Any, seconds: Sequence[str | None], max_tokens: int) 
 
 
 def _find_frame(tokenizer: Any, second: str | None) -> Frames | None:
-    """Find the frame with one second text, or without one.
+    """Find the tokens that the tokenizer puts around a text, including the second text if there is one.
 
-    Returns None if the tokenizer is written in Python, truncates on the left, or does more than add tokens around a text.
+    Returns None if the tokenizer is written in Python, truncates on the left, or does more than add tokens around a
+    text.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or tokenizer.truncation_side != "right":
@@ -157,9 +158,9 @@ WHOLE = 1 << 30  # more tokens than any text has
 
 class SequenceEncoder(Protocol):
     def encode(self, texts: pa.Array, /) -> tuple[Sequences, Int64s]:
-        """Return the sequences of all texts, and offsets: text i has `offsets[i]:offsets[i + 1]`, at least one.
+        """Return the sequences of all texts, and offsets: text i has the sequences `offsets[i]:offsets[i + 1]`.
 
-        `texts` has no nulls.
+        Each text has at least one sequence. `texts` has no nulls.
         """
 
 
@@ -172,7 +173,10 @@ def passages_of(contents: Tokens, passages: str, *, room: int) -> tuple[Int64s, 
 
 
 def places_of_passages(lengths: Int64s, passages: str, *, room: int) -> tuple[Int64s, Int64s]:
-    """Find where each passage starts in its text, for texts of these lengths, and count each text's passages."""
+    """Return the start of each passage within its text, and the number of passages of each text.
+
+    `lengths` has the number of tokens of each text, and `room` is the most tokens of a passage.
+    """
     kind, _, stride = passages.partition(":")
     beyond = np.maximum(lengths - room, 0)  # tokens after the first passage
     match kind:

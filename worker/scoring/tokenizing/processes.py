@@ -34,13 +34,16 @@ _PROGRAM = (
 
 
 def processes_needed(encode_seconds: float, score_seconds: float, *, cores: int) -> int:
-    """Compute how many processes tokenize as fast as the device scores. 0 if one thread does or cores are few."""
+    """Compute how many processes are needed to tokenize as fast as the device scores.
+
+    Returns 0 if one thread is enough, or if there are fewer than four cores.
+    """
     speedup, most = encode_seconds / (_KEEPS_UP * score_seconds), min(_MOST, cores // 2)
     return min(math.ceil(speedup), most) if speedup > 1 and most > 1 else 0
 
 
 def read_tokenizer(model: str, revision: str | None, *, by_files_alone: bool = False) -> Any:
-    """Read a tokenizer with transformers. If `by_files_alone`, ignore the model type in config.json."""
+    """Read a tokenizer with transformers. If `by_files_alone`, ignores the model type in config.json."""
     from transformers import AutoTokenizer, PreTrainedConfig
 
     config = {"config": PreTrainedConfig()} if by_files_alone else {}

@@ -53,11 +53,14 @@ class TextTokenizer:
 
     @cached_property
     def identity(self) -> Hashable:
-        """A key: tokenizers with equal keys give equal ids. A tokenizer written in Python equals only itself."""
+        """A key of the ids that texts get: tokenizers with equal keys give equal ids.
+
+        A tokenizer written in Python equals only itself.
+        """
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         if backend is None:
             return id(self)
-        rules = {**json.loads(backend.to_str()), "truncation": None, "padding": None}  # which change with calls
+        rules = {**json.loads(backend.to_str()), "truncation": None, "padding": None}  # they change with calls
         digest = hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()
         inputs = tuple(self._tokenizer.model_input_names)
         return digest, self.max_tokens, self._tokenizer.truncation_side, self._tokenizer.pad_token_id, inputs
@@ -68,7 +71,10 @@ class TextTokenizer:
         return sequences.take(np.arange(len(sequences)))
 
     def limited_to(self, max_tokens: int) -> "TextTokenizer":
-        """Make a tokenizer that keeps fewer tokens. Raises ValueError if these are too many or too few."""
+        """Make a tokenizer that keeps fewer tokens.
+
+        Raises ValueError if `max_tokens` is above this tokenizer's limit, or leaves no room for a text.
+        """
         special = len(self._tokenizer("", truncation=False, verbose=False)["input_ids"])
         if not special < max_tokens <= self.max_tokens:
             raise ValueError(f"The model takes {special + 1} to {self.max_tokens} tokens, not {max_tokens}.")
@@ -119,7 +125,7 @@ class TextTokenizer:
 class _PlainEncoder:
     """Calls the tokenizer itself, for pairs of columns and for tokenizers that `FramedEncoder` does not support.
 
-    With `seconds`, each text is paired with each of these, and only the text is truncated.
+    With `seconds`, each text is paired with each second text, and only the first text of a pair is truncated.
     """
 
     def __init__(self, tokenizer: Any, max_tokens: int, seconds: Sequence[str] = ()) -> None:
@@ -157,7 +163,10 @@ AnyTexts: TypeAlias = pa.ChunkedArray | pa.Array | Sequence[str | None]
 
 
 def plain_texts(texts: AnyTexts) -> pa.LargeStringArray | pa.StructArray:
-    """Convert texts to one array, with U+FFFD for invalid UTF-8, which Parquet may have. TypeError for a single str."""
+    """Convert texts to one array. Invalid UTF-8, which Parquet may contain, becomes U+FFFD.
+
+    Raises TypeError for a single str.
+    """
     if isinstance(texts, (str, bytes)):  # otherwise each character would be scored
         raise TypeError(f"Expected a list of texts, not a single {type(texts).__name__}. Pass [text].")
     if not isinstance(texts, (pa.Array, pa.ChunkedArray)):

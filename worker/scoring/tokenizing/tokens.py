@@ -35,7 +35,6 @@ class Tokens:
         return self.lengths
 
     def take(self, texts: Int64s) -> "Tokens":
-        """Select texts, in the given order."""
         lengths = self.lengths[texts]
         places = ranges(self.offsets[texts], lengths)
         types = None if self.types is None else self.types[places]
@@ -106,5 +105,4 @@ def plan_batches(lengths: Int64s, *, max_batch_tokens: int) -> list[Int64s]:
 
 
 def padded_tokens(lengths: Int64s, batch: Int64s) -> int:
-    """Count the tokens of a batch if every row is padded to the longest."""
     return len(batch) * int(lengths[batch].max())
