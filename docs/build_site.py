@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def listed() -> Iterator[tuple[str, str]]:
-    """The pages of the navigation, each with its section."""
+    """Yield the pages in the navigation, each with the title of its section."""
     return ((page, title) for section in CONFIG["nav"] for title, pages in section.items() for page in pages)
 
 
@@ -70,7 +70,7 @@ def write(page: str, text: str) -> None:
 
 
 def with_links_of_the_site(page: str, pages: list[str]) -> str:
-    """The text of a page, with links to files that the site does not have leading to the repository."""
+    """Return the text of a page. Links to files that are not on the site lead to the repository instead."""
 
     def shown(found: re.Match[str]) -> str:
         file = (ROOT / page).parent.joinpath(found[1]).resolve()
@@ -94,7 +94,10 @@ def with_links_of_the_site(page: str, pages: list[str]) -> str:
 
 
 def api_reference() -> str:
-    """Every public name with its signature and its docstring, at run time, when docstrings have the help of the options."""
+    """Return a page with every public name, its signature and its docstring.
+
+    It is made from the imported functions, because their docstrings then include the help of the options.
+    """
     parts = [
         "# Python API",
         "[Python](python.md) shows how the functions are used. This page has all of their arguments.",
@@ -120,7 +123,7 @@ def described(name: str, value: object) -> Iterator[str]:
 
 
 def signature(name: str, function: Callable[..., object]) -> str:
-    """One parameter a line if it is long, without the modules of its types."""
+    """Return a signature without the modules of its types. A long one has one parameter a line."""
     found = inspect.signature(function)
     arguments = []
     for parameter in found.parameters.values():
@@ -135,12 +138,12 @@ def signature(name: str, function: Callable[..., object]) -> str:
 
 
 def _short(text: str) -> str:
-    """A type without modules, and without the marks of variables and unpacked keywords."""
+    """Return a type without modules, and without the marks of type variables and unpacked keywords."""
     return re.sub(r"\b(?:[a-z_]\w*\.)+(?=\w)|[*]?<class '|'>|~", "", text)
 
 
 def as_markdown(block: str) -> str:
-    """A paragraph of a docstring: examples as code, `name: what it is` as a list."""
+    """Convert a paragraph of a docstring: examples become code, and lines of `name: text` become a list."""
     if block.startswith(">>>"):
         return f"```pycon\n{block}\n```"
     if re.match(r"[a-z_]+(, [a-z_]+)*: ", block):
@@ -149,7 +152,7 @@ def as_markdown(block: str) -> str:
 
 
 def llms_txt() -> Iterator[str]:
-    """The index for language models: https://llmstxt.org."""
+    """Yield the lines of the index for language models. The format is at https://llmstxt.org."""
     yield from (f"# {CONFIG['site_name']}", "", f"> {CONFIG['site_description']}")
     section = None
     for page, title in listed():

@@ -48,7 +48,7 @@ def step(name: str, *command: object) -> None:
 
 
 def rows_of(output: str | Path) -> pd.DataFrame:
-    """The kept rows of a published dataset."""
+    """Read the kept rows of a published dataset."""
     files, root = fsspec.url_to_fs(str(output))
     paths = sorted(path for path in files.find(f"{root}/data") if path.endswith(".parquet"))
     return pa.concat_tables(pq.read_table(path, filesystem=files) for path in paths).to_pandas()

@@ -12,7 +12,10 @@ _OF_RUN = 'run=~"$run"'
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """A graph. `queries` maps a legend to PromQL; `{{label}}` in a legend is filled in."""
+    """A graph.
+
+    `queries` maps each legend to a PromQL query. Grafana replaces `{{label}}` in a legend by the label's value.
+    """
 
     title: str
     about: str
@@ -113,7 +116,7 @@ PANELS = (
 
 
 def dashboard() -> dict[str, object]:
-    """The dashboard in Grafana's format, for its import page."""
+    """Return the dashboard in Grafana's format, for its import page."""
     return {
         "title": "shardsift",
         "uid": "shardsift",
@@ -126,7 +129,7 @@ def dashboard() -> dict[str, object]:
 
 
 def _placed() -> list[tuple[Panel, tuple[int, int]]]:
-    """The panels row by row, each with its column and line in the grid."""
+    """Return the panels row by row, each with its column and line in the grid."""
     placed, column, line = [], 0, 0
     for panel in PANELS:
         if column + panel.wide > _COLUMNS:
@@ -158,7 +161,7 @@ def _source_variable() -> dict[str, object]:
 
 
 def _run_variable() -> dict[str, object]:
-    """The field at the top of the dashboard that chooses runs."""
+    """Return the variable that lets the user choose runs at the top of the dashboard."""
     return {
         "name": "run",
         "type": "query",

@@ -20,7 +20,10 @@ _ENTRY = struct.Struct("<qb")  # after a name that ends with a zero byte: how of
 
 
 def resolve(name: str, revision: str | None) -> Model:
-    """The model in that file. Its revision is the digest of the file, so a run never mixes two models of one name."""
+    """Return the model in a file. Its revision is a digest of the file, so a run never mixes two models of one name.
+
+    Raises UsageError if there is no such file, or it has another revision.
+    """
     file = Path(name).expanduser().resolve()
     if not file.is_file():
         raise UsageError(f"There is no file {file}. Name a fastText model, such as model.bin, with --model.")
@@ -34,7 +37,7 @@ def resolve(name: str, revision: str | None) -> Model:
 
 
 def _labels(file: Path) -> tuple[str, ...]:
-    """The labels of a fastText classifier, in its own order. Raises UsageError if the file is not one."""
+    """Return the labels of a fastText classifier, in the classifier's order. Raises UsageError if the file is none."""
     try:
         with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
             return _labels_in(content)

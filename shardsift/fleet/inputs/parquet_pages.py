@@ -20,7 +20,7 @@ _OF_A_LIST = 5  # bytes of an offset and a validity flag
 
 
 class RowsAhead:
-    """The rows of a row group that are not decoded yet. Estimates the memory that the next of them take when decoded.
+    """The rows of a row group that are not decoded yet. Estimates the memory that the next rows take when decoded.
 
     Counts only `columns`; empty means all.
     """
@@ -72,7 +72,7 @@ class RowsAhead:
 def _slots(kind: pa.DataType) -> list[int]:
     """Return how many values Arrow stores for a null, for each Parquet column of this type.
 
-    It is one, except in lists of fixed size.
+    The number is 1, except in lists of fixed size.
     """
     kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     inner = [count for number in range(kind.num_fields) for count in _slots(kind.field(number).type)]
@@ -80,7 +80,7 @@ def _slots(kind: pa.DataType) -> list[int]:
 
 
 def _nulls(chunk: pq.ColumnChunkMetaData) -> int:
-    """Return an upper bound of the number of nulls."""
+    """Return the number of nulls, or an upper bound if the file does not say."""
     found = chunk.statistics
     return int(found.null_count if found is not None and found.has_null_count else chunk.num_values)
 

@@ -13,7 +13,7 @@ _SILENT_SECONDS = 15.0  # as in shardsift/fleet/presence/announcements.py; a wor
 
 
 class Refusal(StrEnum):
-    """The reason why a claim was not granted. None of them is an error."""
+    """The reason why a claim was refused. No refusal is an error."""
 
     UNKNOWN = "unknown"  # no such run or shard: the message is older than the ledger
     CANCELLED = "cancelled"
@@ -27,7 +27,7 @@ class Refusal(StrEnum):
 
 
 class Outcome(StrEnum):
-    """The end of an attempt without a receipt. It decides whether and when the shard is tried again."""
+    """The way in which an attempt without a receipt ended. It decides whether and when the shard is tried again."""
 
     STOPPED = "stopped"  # by a signal, a spot notice, a pause or a cancellation: does not count
     ERROR = "error"  # network, disk or service: retried with a growing back-off
@@ -37,7 +37,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A worker's time-limited right to a shard. By its fencing `token` the ledger refuses a worker that is too late."""
+    """A worker's time-limited right to a shard. The ledger refuses a worker whose fencing `token` is stale."""
 
     run_id: str
     shard: Shard
@@ -48,7 +48,7 @@ class Claim:
 
     @property
     def what(self) -> str:
-        """The shard's name as the start of a log line. The run is left out, because it is a field of the line."""
+        """The shard's name as the start of a log line. The run id is a field of the line."""
         return f"Shard {self.shard.name}"
 
     @property
@@ -63,10 +63,10 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """The number of shards by state and of rows by outcome. `rows_running` counts scored rows of unfinished shards.
+    """The numbers of shards by state and of rows by outcome. `rows_running` counts scored rows of unfinished shards.
 
-    `shards` is the number that was enqueued. A shard that is neither running, done nor failed counts as queued, even if
-    Redis has lost it; then the run is not whole.
+    `shards` is the number that was enqueued. A shard that is not running, done or failed counts as queued, even if
+    Redis has lost it. The run is then not whole.
     """
 
     shards: int
@@ -138,11 +138,14 @@ class Steering:
     price_per_gpu_hour: float | None = None
 
     def cost(self, worker_seconds: float) -> float | None:
-        """Compute the cost of this much work, with one GPU per worker. None if the price is unknown."""
+        """Return the cost of this much work, with one GPU per worker. None if the price is unknown."""
         return None if self.price_per_gpu_hour is None else worker_seconds / 3600 * self.price_per_gpu_hour
 
     def why_too_expensive(self, worker_seconds: float) -> str | None:
-        """Say that the cost has reached its limit. None while it is below, or if there is no limit."""
+        """Return a clause that says that the cost has reached its limit.
+
+        None if it has not, or if there is no limit.
+        """
         cost = self.cost(worker_seconds)
         if self.max_cost is None or cost is None or cost < self.max_cost:
             return None
@@ -160,7 +163,7 @@ class Steering:
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """The place of a published run, and its commit (empty for folders)."""
+    """The place of a published run, and its commit. The commit is empty for folders."""
 
     uri: str
     commit: str
@@ -169,7 +172,7 @@ class Publication:
 
 @dataclass(frozen=True, kw_only=True)
 class RunState:
-    """What commands and finalizers have noted about a run. The states of its shards are not part of it."""
+    """The facts that commands and finalizers have noted about a run, without the states of its shards."""
 
     complete: bool = False  # whether enqueueing finished; a producer may have died midway
     cancelled: bool = False
@@ -184,7 +187,7 @@ class RunState:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenRun:
-    """A run with open shards. `running` shards have a worker; `queued` counts those that may still get one."""
+    """A run with open shards. `running` shards have a worker. `queued` counts only shards that may still get one."""
 
     run_id: str
     spec: RunSpec
@@ -197,8 +200,8 @@ class OpenRun:
 class Failure:
     """The last failed attempt at a shard, and the worker that made it.
 
-    The shard is failed (a dead letter), or is tried again. Of its `attempts`, `crashes` ended by a crash and `errors`
-    by a temporary error. Stops count as neither.
+    The shard is failed (a dead letter), or is tried again. `crashes` and `errors` count the `attempts` that ended by a
+    crash or by a temporary error. A stop counts as neither.
     """
 
     shard: str
@@ -212,9 +215,9 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Due:
-    """Shards that need a message. Shards in `again` were started before and go first; shards in `fresh` are new.
+    """Shards that need a message. Shards in `again` were started before and are sent first; shards in `fresh` are new.
 
-    If `more` is set, further shards may be due that did not fit into this answer.
+    If `more`, further shards may be due that did not fit into this answer.
     """
 
     again: list[str]

@@ -37,13 +37,19 @@ def is_for_others(name: str) -> bool:
 
 
 def leave_out_others() -> None:
-    """Remove the variables of other programs from this process and so from its children. Call before libraries load."""
+    """Remove the variables of other programs from this process's environment, and so from its children's.
+
+    Call it before libraries load.
+    """
     for name in filter(is_for_others, list(os.environ)):
         del os.environ[name]
 
 
 def keep_docstrings() -> None:
-    """Restart this process without PYTHONOPTIMIZE=2, which removes docstrings that our help and transformers need."""
+    """Restart this process without PYTHONOPTIMIZE if it is 2.
+
+    Our help and transformers need the docstrings that it removes.
+    """
     if sys.flags.optimize > 1 and "PYTHONOPTIMIZE" in os.environ:
         del os.environ["PYTHONOPTIMIZE"]
         os.execv(sys.executable, sys.orig_argv)

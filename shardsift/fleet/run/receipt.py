@@ -30,7 +30,7 @@ _LAST_BIN = 400  # in both directions; it also counts all scores beyond it, so t
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Histogram:
-    """The number of rows by score: bin `i` has scores from `i / bins_per_unit` to below `(i + 1) / bins_per_unit`.
+    """The number of rows by score. Bin `i` has scores from `i / bins_per_unit` to below `(i + 1) / bins_per_unit`.
 
     Empty bins are left out. Errored rows have no score and are in no bin.
     """
@@ -49,7 +49,7 @@ def empty_histogram(function_to_apply: str) -> Histogram:
 
 
 def with_values(histogram: Histogram, values: "npt.NDArray[np.float32]") -> Histogram:
-    """Add scores to a histogram. `values` has the shape (rows,) and no NaN."""
+    """Return a histogram with scores added. `values` has the shape (rows,) and no NaN."""
     import numpy as np  # here, because it takes a quarter of a second, and most programs only read histograms
 
     bins = np.floor(values.astype(np.float64) * histogram.bins_per_unit).clip(-_LAST_BIN, _LAST_BIN)
@@ -59,7 +59,7 @@ def with_values(histogram: Histogram, values: "npt.NDArray[np.float32]") -> Hist
 
 
 def added(histograms: Iterable[Histogram]) -> Histogram:
-    """Add up histograms. There must be at least one, and all must have bins of the same width."""
+    """Return the sum of histograms. There must be at least one, and all must have bins of the same width."""
     rows = Counter[int]()
     for histogram in histograms:
         rows.update(histogram.rows_by_bin)
@@ -68,7 +68,7 @@ def added(histograms: Iterable[Histogram]) -> Histogram:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputFile:
-    """An output file. Until it is published, its bytes are at `staged_path`."""
+    """A data file or scores file in the output. Until it is published, its bytes are at `staged_path`."""
 
     path: str  # in the published output, such as data/CC-MAIN-2024-10/000_00000.parquet
     staged_path: str
@@ -119,13 +119,13 @@ class ScoringReceipt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Provenance:
-    """The worker and device that did the work, and when (in Unix time). `seconds` has the time of each `Phase`."""
+    """The worker and device that did the work, and when. `seconds` has the time of each `Phase`."""
 
     worker: str  # the hash from `disclosed_worker`
     attempt: int
     device: str
     versions: dict[str, str]
-    started_at: float
+    started_at: float  # Unix time
     finished_at: float
     seconds: Mapping[str, float] = field(default_factory=dict)
     tokens: int = 0  # including windows that an interrupted attempt had scored
@@ -136,9 +136,9 @@ OTHER_FIELDS = "others"  # counts all fields beyond a limit
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receipt:
-    """The record of one shard's output. Always, `rows_in == rows_kept + rows_dropped + rows_errored`.
+    """The record of one shard's output. `rows_in` is the sum of `rows_kept`, `rows_dropped` and `rows_errored`.
 
-    `duplicates` are among the dropped rows.
+    Dropped rows include the `duplicates`.
     """
 
     run_id: str
@@ -188,7 +188,7 @@ class Receipt:
 
     @staticmethod
     def from_json(data: bytes | str) -> "Receipt":
-        """Read the JSON of `to_json`. Raises pydantic's ValidationError on anything else."""
+        """Read a receipt from `to_json`. Raises pydantic's ValidationError for anything else."""
         return _RECEIPT.validate_json(data)
 
 
@@ -240,7 +240,7 @@ class Receipts(Sequence[Receipt]):
         return self._holding(self._stored[index])
 
     def only(self, is_chosen: Iterable[bool]) -> "Receipts":
-        """Return a selection of the receipts, without copying them."""
+        """Return the receipts for which `is_chosen` is true, without copying them."""
         return self._holding(list(compress(self._stored, is_chosen)))
 
     def _holding(self, stored: list[bytes]) -> "Receipts":
@@ -255,7 +255,10 @@ _MOST_BYTES = 4096
 
 
 class Phase(StrEnum):
-    """A phase of the thread that scores a shard. Phases do not overlap, so their times add up to the attempt's."""
+    """A phase in the thread that scores a shard.
+
+    Phases do not overlap, so their times add up to that of the attempt.
+    """
 
     INPUT = "input"  # waiting for rows to be read
     TOKENIZE = "tokenize"  # waiting for the tokenizer, which works ahead in its own thread
@@ -266,11 +269,11 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptReport:
-    """A worker's report on its attempt. `seconds` is by `Phase`.
+    """A worker's report on its attempt at a shard. `seconds` has the time of each `Phase`.
 
-    `rows_per_second` is over the last minute, without rows from a checkpoint. `rows_written` counts the rows of
-    finished windows, to which the filter has been applied. Shares are from 0 to 1. They are None if unknown, or if the
-    worker has an earlier version; readers of an earlier version ignore them.
+    `rows_per_second` covers the last minute, without rows from a checkpoint. `rows_written` counts the rows of finished
+    windows, to which the filter has been applied. Shares are from 0 to 1. They are None if unknown, or if the worker
+    has an earlier version; readers of an earlier version ignore them.
     """
 
     device: str
@@ -287,7 +290,10 @@ class AttemptReport:
     backend: str = ""  # that runs the batches, such as graphed
 
     def to_json(self) -> bytes:
-        """Encode the report in at most 4 KiB, because it is sent to Redis every few seconds."""
+        """Encode the report in at most 4 KiB, because it is sent to Redis every few seconds.
+
+        Leaves out histograms if necessary.
+        """
         full = _REPORT.dump_json(self)
         return full if len(full) <= _MOST_BYTES else _REPORT.dump_json(replace(self, histograms={}))
 

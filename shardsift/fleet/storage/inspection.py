@@ -36,7 +36,10 @@ _DETAILS = {Problem.SIZE: "its size differs", Problem.SHA256: "its sha256 differ
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """A path that differs from what was published. `shard` is None for the manifest, the card and foreign files."""
+    """A difference between a path in the output and what was published.
+
+    `shard` is None for the manifest, the card and foreign files.
+    """
 
     path: str
     shard: str | None = None
@@ -49,12 +52,12 @@ class Finding:
 
     @property
     def is_mendable(self) -> bool:
-        """Whether publishing the run again repairs this. Foreign files and edited cards are left alone."""
+        """Whether publishing the run again repairs this. It leaves foreign files and edited cards alone."""
         return self.is_damage and self.problem is not Problem.FOREIGN
 
     @property
     def sentence(self) -> str:
-        """Say what is wrong, without the path."""
+        """The problem as a sentence, without the path."""
         detail = self.detail or _DETAILS.get(self.problem)
         return _SENTENCES[self.problem] + (f" ({detail})" if detail else "")
 
@@ -71,10 +74,10 @@ class StoredFile:
 
 
 def compare(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> Iterator[Finding]:
-    """Find what is wrong with data and scores files: first with the receipts' files, in order, then foreign files.
+    """Find what is wrong with data and scores files: first the receipts' files, in order, then foreign files.
 
-    `stored` has every file below `data/` and `scores/`, by path. A file of several shards gives one finding, with the
-    first of these shards.
+    `stored` has every file below `data/` and `scores/`, by path. A file that holds several shards gives one finding,
+    which names the first of them.
     """
     foreign = set(stored)
     for file, shard in each_file(receipts):
@@ -86,7 +89,7 @@ def compare(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> It
 
 
 def each_file(receipts: Iterable[Receipt]) -> Iterator[tuple[OutputFile, str]]:
-    """Yield each file of the receipts once, in their order, with the first shard whose rows are in it."""
+    """Yield each file of the receipts once, in the order of the receipts, with the first shard that has rows in it."""
     seen: set[str] = set()
     for receipt in receipts:
         for file in (receipt.data, receipt.scores):
@@ -100,7 +103,7 @@ def files_of(receipts: Iterable[Receipt]) -> dict[OutputFile, str]:
 
 
 def problem_of(file: OutputFile, stored: StoredFile | None) -> Problem | None:
-    """Return what is wrong with a file. None if nothing is wrong. `stored` is None if the file is missing."""
+    """Return what is wrong with a file. None if nothing is wrong. `stored` is None if the file does not exist."""
     if stored is None:
         return Problem.MISSING
     if stored.size_bytes != file.size_bytes:
@@ -109,7 +112,7 @@ def problem_of(file: OutputFile, stored: StoredFile | None) -> Problem | None:
 
 
 def has_text(card: bytes) -> bool:
-    """Return whether a card has any text besides the front matter, which the Hub writes for a new repository."""
+    """Return whether a card has text after its front matter, which the Hub itself writes for a new repository."""
     return bool(_FRONT_MATTER.sub(b"", card).strip())
 
 
@@ -122,6 +125,6 @@ def is_readable_card(card: bytes) -> bool:
 
 
 def lines_of(found: Sequence[object], *, limit: int = 10) -> list[str]:
-    """Return a line for each finding up to the limit, then a line with the number of further findings, if any."""
+    """Return a line for each of the first `limit` findings, then a line with the number of further ones, if any."""
     more = len(found) - limit
     return [*map(str, found[:limit])] + ([f"and {more:,} more"] if more > 0 else [])

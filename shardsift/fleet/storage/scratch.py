@@ -18,7 +18,10 @@ _LOCK = "lock"
 
 @contextmanager
 def scratch_folder(parent: Path | None) -> Iterator[Path]:
-    """Make a folder in `parent` or the temporary folder, for the length of a block. Raises TransientError."""
+    """Make a folder in `parent`, or in the temporary folder, for the length of a block.
+
+    Raises TransientError if the folder cannot be made.
+    """
     parent = parent or Path(tempfile.gettempdir())
     try:
         made = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True)
