@@ -26,9 +26,9 @@ CONFIG = tomllib.loads((ROOT / "docs/zensical.toml").read_text())["project"]
 API = "docs/api.md"
 _LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 _SHOWN = re.compile(r"^\[.+\]\(([\w./]+\.(py|toml))\)$", re.MULTILINE)
-# An item of a numbered list. For Python-Markdown, its other lines need four spaces, and the item an empty line before it.
+# An item of a numbered list. Python-Markdown needs its other lines indented by four spaces, and an empty line before it.
 _ITEM = re.compile(r"^\d+\. .*\n(?:(?:   .*)?\n)*", re.MULTILINE)
-_UNLISTED = ("docs/decisions/", "examples/")  # found from the pages that link to them
+_UNLISTED = ("docs/decisions/", "examples/")  # not in the navigation, because other pages link to them
 
 
 def main() -> int:
@@ -138,7 +138,6 @@ def signature(name: str, function: Callable[..., object]) -> str:
 
 
 def _short(text: str) -> str:
-    """Return a type without modules, and without the marks of type variables and unpacked keywords."""
     return re.sub(r"\b(?:[a-z_]\w*\.)+(?=\w)|[*]?<class '|'>|~", "", text)
 
 

@@ -113,7 +113,6 @@ def _without_shared(section: str, first: dict[str, str]) -> str:
 
 
 def commands_wanted() -> str:
-    """Return tables of what a user wants, each with its command."""
     lines = ["## I want to …", ""]
     for wanted, commands in WANTED.items():
         lines += [f"**{wanted}**", "", "| I want to | command |", "|---|---|"]
@@ -123,7 +122,6 @@ def commands_wanted() -> str:
 
 
 def recipes_reference() -> str:
-    """Return docs/recipes.md: a table of the recipes and their sources."""
     lines = [
         "# Recipes",
         "",
@@ -139,7 +137,6 @@ def recipes_reference() -> str:
 
 
 def settings_reference() -> str:
-    """Return docs/settings.md: a table for each kind of process, with a row for each of its settings."""
     lines = ["# Settings", "", _HEAD]
     for process, (title, text) in _SECTIONS.items():
         lines += ["", f"## {title}", "", text, "", "| variable | default | |", "|---|---|---|"]
@@ -191,7 +188,7 @@ def _setting(name: str, field: FieldInfo) -> str:
 
 
 def _default(name: str, field: FieldInfo) -> str:
-    """Return the default of a setting. Empty if its description says what "Unset:" means."""
+    """Return the default of a setting as Markdown. Empty if the setting's description has a text for "Unset:"."""
     if field.default is None or "Unset:" in (field.description or ""):
         return ""
     if name == "state_dir":

@@ -76,7 +76,6 @@ def picture_of(status: RunStatus) -> str:
 
 
 def _plan(folder: Path) -> Plan:
-    """Make new shards and a new classifier, and plan a run with them."""
     for made in ("shards", "classifier", "state", "kept"):
         shutil.rmtree(folder / made, ignore_errors=True)
     write_shards(folder / "shards", shards=_SHARDS, rows=_ROWS, seed=_SEED)

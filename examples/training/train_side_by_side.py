@@ -69,7 +69,7 @@ class Case:
         self.tokenizer.save_pretrained(self.folder / "start")
 
     def begin(self, steps_per_epoch: int) -> tuple[Any, torch.optim.Optimizer, Any]:
-        """The model with its first weights, an optimizer, and a rate that grows in the first tenth of the steps."""
+        """Return the model with its first weights, an optimizer, and a schedule that warms up in the first steps."""
         model = AutoModelForSequenceClassification.from_pretrained(self.folder / "start").to(self.device).train()
         optimizer = torch.optim.AdamW(model.parameters(), lr=self.given.learning_rate, weight_decay=0.0)
         steps = EPOCHS * steps_per_epoch
@@ -80,7 +80,6 @@ class Case:
         return RandomSampler(self.learned, generator=torch.Generator().manual_seed(epoch))
 
     def collate(self, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """Make a batch of rows, padded to its longest text."""
         texts = [row["text"] for row in rows]
         batch = self.tokenizer(texts, padding=True, truncation=True, max_length=MAX_TOKENS, return_tensors="pt")
         return {**batch, "labels": torch.tensor([row["label"] for row in rows])}
@@ -100,9 +99,9 @@ class Case:
         return found.loss.item(), right.float().mean().item()
 
     def ours(self, *, dtype: str = "float32", **options: int) -> Way:
-        """Return the way `worker train --full` with these options.
+        """Return a way that runs `worker train --full` with these options.
 
-        It includes writing a model folder with card and picture.
+        Its time includes writing the model, card and picture.
         """
         name = " ".join(f"--{option.replace('_', '-')} {value}" for option, value in options.items())
 

@@ -116,7 +116,6 @@ PANELS = (
 
 
 def dashboard() -> dict[str, object]:
-    """Return the dashboard in Grafana's format, for its import page."""
     return {
         "title": "shardsift",
         "uid": "shardsift",
@@ -129,7 +128,6 @@ def dashboard() -> dict[str, object]:
 
 
 def _placed() -> list[tuple[Panel, tuple[int, int]]]:
-    """Return the panels row by row, each with its column and line in the grid."""
     placed, column, line = [], 0, 0
     for panel in PANELS:
         if column + panel.wide > _COLUMNS:
@@ -161,7 +159,6 @@ def _source_variable() -> dict[str, object]:
 
 
 def _run_variable() -> dict[str, object]:
-    """Return the variable that lets the user choose runs at the top of the dashboard."""
     return {
         "name": "run",
         "type": "query",

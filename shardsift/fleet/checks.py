@@ -113,7 +113,7 @@ def _verdict_of(check: Check) -> Verdict:
 
 
 def redis_checks(settings: Settings, commands: Iterable[str], *, otherwise: Callable[[], Verdict]) -> list[Check]:
-    """Return the checks that Redis answers, and that the user in REDIS_URL may run `commands`.
+    """Return two checks: Redis answers, and the user in REDIS_URL may run `commands`.
 
     Without REDIS_URL, return a single check that runs `otherwise`.
     """
@@ -123,14 +123,14 @@ def redis_checks(settings: Settings, commands: Iterable[str], *, otherwise: Call
 
 
 def redis_check(settings: Settings) -> Check:
-    """Return the check that Redis answers, and that it keeps a run's keys when memory is full and when it restarts."""
+    """Return a check: Redis answers, and keeps a run's keys when its memory is full and when it restarts."""
     return Check(name="redis", run=partial(_redis, settings), mend=REDIS_MEND)
 
 
 def _redis(settings: Settings) -> Verdict:
     try:
         client = connect(settings)
-        with suppress(redis.ResponseError):  # the check of the rights says which this user lacks
+        with suppress(redis.ResponseError):  # rights_check reports the rights that this user lacks
             refuse_other_version(client)
     except UsageError as error:
         return wrong(str(error), "" if error.__cause__ is None or is_refusal(error.__cause__) else REDIS_MEND)
@@ -163,7 +163,7 @@ OF_PRODUCERS = (*OF_WORKERS, "LRANGE {queue} 0 -1", "HKEYS {key}", "ZREVRANGE {k
 
 
 def rights_check(settings: Settings, commands: Iterable[str]) -> Check:
-    """Return the check that Redis accepts these commands.
+    """Return a check: Redis accepts these commands.
 
     Redis refuses them if it is a replica, if its memory is full, or if the user lacks rights.
     """
@@ -191,7 +191,6 @@ def _rights(settings: Settings, commands: Iterable[str]) -> Verdict:
 
 
 def hub_check() -> Check:
-    """Return the check that the Hub answers and accepts this machine's token."""
     return Check(name="hub", run=_hub, mend=_TOKEN_MEND)
 
 

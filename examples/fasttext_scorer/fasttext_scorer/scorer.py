@@ -41,7 +41,6 @@ class FastText:
         return Scores(values=values, errors=errors)
 
     def _score(self, rows: list[int], lines: list[str | None], values: Any, errors: dict[int, str]) -> None:
-        """Write the probability of each label to its column. fastText returns the most probable label first."""
         for row, labels, probabilities in zip(rows, *self._model.predict(lines, k=-1), strict=True):
             if labels:
                 values[row, [self._column[label] for label in labels]] = probabilities

@@ -24,7 +24,6 @@ def seen_names(columns: ColumnTypes) -> list[str]:
 
 
 def no_such_field(name: str, names: Iterable[str], where: str, *, hint: str = "") -> UsageError:
-    """Make the error for a field in --columns that the sample lacks. `names` are the fields of the sample."""
     known = list(names)
     field, _, kind = name.rpartition(":")
     if field in known:
@@ -82,7 +81,6 @@ class Misfit(ValueError):
 
 
 def _shown(value: Any) -> str:
-    """Format a value as JSON. A long text is cut; any other long value becomes "an object" or the like."""
     if isinstance(value, str):
         value = value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}…"
     elif len(str(value)) > _MOST_SHOWN:

@@ -67,7 +67,6 @@ class CsvFile(LineRows):
         return tuple((name, str(type_of(pa.chunked_array(found, pa.string())))) for name, found in chunks.items())
 
     def _blocks(self) -> Iterator[Block]:
-        """Yield the blocks of the file, without the line of names."""
         for number, block in enumerate(super()._blocks()):
             yield block if number else block.part(self._header[1], len(block.data))
 
@@ -113,7 +112,7 @@ class CsvFile(LineRows):
     def _row(self) -> re.Pattern[bytes]:
         """The pattern of a row.
 
-        Its groups match bad rows: `fields` if their number is wrong, `odd` if it is not valid CSV.
+        The group `fields` matches a row with a wrong number of fields; `odd` matches invalid CSV.
         """
         more = len(self._names) - 1
         return re.compile(
@@ -198,7 +197,6 @@ def _bad_rows(block: Block, starts: list[int], problems: _Problems) -> BadRows:
 
 
 def _parsed(data: bytes, names: list[str]) -> pa.Table | None:
-    """Read the fields as text. None if pyarrow cannot read them."""
     content = pa.array([data], pa.large_binary()).buffers()[2]  # Arrow's own memory: its thread must not free Python's
     try:
         return pyarrow.csv.read_csv(
@@ -250,7 +248,6 @@ def misfits(texts: pa.ChunkedArray, data_type: pa.DataType) -> list[int]:
 
 
 def _is_held(numbers: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
-    """Return for each number whether the type can hold it."""
     if data_type == pa.float64():
         return pc.is_finite(numbers.cast(data_type))
     digits = pc.utf8_ltrim(numbers, "-")

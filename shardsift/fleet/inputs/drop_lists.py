@@ -124,7 +124,6 @@ def _values(content: bytes, uri: str, field: str | None) -> frozenset[str]:
 
 
 def _lines(content: bytes, uri: str) -> Iterator[str]:
-    """Yield the lines that are not blank, stripped of white space."""
     if kind := _COMPRESSED.get(content[:2]):
         content = pa.CompressedInputStream(pa.BufferReader(content), kind).read()
     try:

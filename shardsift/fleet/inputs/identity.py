@@ -23,7 +23,7 @@ from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.files import is_bucket
 from shardsift.fleet.storage.hub_files import filesystem_of
 
-_ETAGS = ("ETag", "md5Hash", "etag")  # s3fs; gcsfs (its etag changes with metadata too); gcsfs and adlfs
+_ETAGS = ("ETag", "md5Hash", "etag")  # of s3fs; of gcsfs, whose etag also changes with metadata; of adlfs and gcsfs
 _MAGIC = b"PAR1"
 _END_BYTES = 8  # footer length and magic bytes
 _TAIL_BYTES = 64 << 10  # read first; most footers fit
@@ -121,7 +121,7 @@ def _footer_identity(file: BinaryIO) -> str:
     tail = _last_bytes(file, size, _TAIL_BYTES)
     footer_bytes = int.from_bytes(tail[-_END_BYTES:-4], "little") + _END_BYTES
     if tail[-4:] != _MAGIC or footer_bytes > size:
-        return f"unreadable:{size}:{hashlib.sha256(tail).hexdigest()}"  # fails, unless repaired
+        return f"unreadable:{size}:{hashlib.sha256(tail).hexdigest()}"  # the shard fails, unless the file is repaired
     footer = tail[-footer_bytes:] if footer_bytes <= len(tail) else _last_bytes(file, size, footer_bytes)
     return f"parquet:{size}:{hashlib.sha256(footer).hexdigest()}"
 

@@ -40,7 +40,6 @@ class NotedRows(BadRows):
         self.left_out: LeftOut = {}
 
     def keep(self, rows: Collection[int]) -> None:
-        """Remove the notes on all rows except these."""
         for found in (self, self.left_out):
             for row in found.keys() - rows:
                 del found[row]
@@ -64,7 +63,6 @@ _Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
 
 
 def with_nulls(rows: _Rows, bad: Collection[int]) -> _Rows:
-    """Replace every value of the bad rows by null."""
     if not bad:
         return rows
     is_bad = np.isin(np.arange(len(rows)), list(bad))
@@ -73,7 +71,6 @@ def with_nulls(rows: _Rows, bad: Collection[int]) -> _Rows:
 
 
 def _taken(column: pa.Array | pa.ChunkedArray, indices: pa.Int64Array) -> pa.Array | pa.ChunkedArray:
-    """Take the values at these indices. A dictionary column keeps only the taken values in its dictionary."""
     if pa.types.is_dictionary(column.type):
         return column.cast(column.type.value_type).take(indices).cast(column.type)
     return column.take(indices)
@@ -104,8 +101,6 @@ def too_many_bad_rows(number: int, rows: int, most_share: float, *, of_run: bool
 
 @dataclass(kw_only=True)
 class FirstBadRows:
-    """The number of bad rows of a file, and the first few of them."""
-
     number: int = 0
     first: list[BadRow] = field(default_factory=list)
 
@@ -114,7 +109,6 @@ class FirstBadRows:
         self.first += list(rows)[: _SHOWN - len(self.first)]
 
     def __str__(self) -> str:
-        """Describe the first bad rows, and what to do about the first of them."""
         more = self.number - len(self.first)
         return f"{'; '.join(map(str, self.first))}{f'; and {more:,} more' if more else ''}. {self.first[0].remedy}".rstrip()
 
@@ -136,11 +130,14 @@ class InputFile(Protocol):
         most_rows: int = STEP_ROWS,
         use_threads: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield all rows, with all columns or these, in batches of at most `most_rows`. Call within `translated`.
+        """Yield all rows in batches of at most `most_rows`. If `columns` is None, they have all columns.
 
-        A row that cannot be read is null in every column, and is added to `bad` before its batch is yielded. If `bad`
-        is None, it raises ShardError with the row's position.
+        Call within `translated`. A row that cannot be read is null in every column, and is added to `bad` before its
+        batch is yielded. If `bad` is None, such a row raises ShardError with its position.
         """
 
     def count_rows(self, most: int | None = None) -> int:
-        """Count the rows, but not beyond `most`. Files without a footer are read as far as necessary."""
+        """Return the number of rows, or `most` if there are more.
+
+        Files without a footer are read as far as necessary.
+        """

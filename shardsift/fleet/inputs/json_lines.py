@@ -80,10 +80,6 @@ class JsonLines(LineRows):
         return pa.Table.from_struct_array(pa.array(rows, pa.struct(list(self.schema))))
 
     def _row(self, text: bytes, others: set[str]) -> dict[str, Any]:
-        """Read a line's values.
-
-        Adds fields that are not columns of the run to `others`. Raises Misfit or ValueError.
-        """
         try:
             row = _object(text)
         except ValueError:  # the invalid part may be in a field that is not read
@@ -126,7 +122,6 @@ def _has_large(values: pa.ChunkedArray) -> bool:
 
 
 def _filled_lines(block: Block) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and content of each line that is not blank."""
     for line, text in enumerate(io.BytesIO(block.data), start=block.first_line):
         if stripped := text.strip(_WHITE):
             yield line, stripped
@@ -146,7 +141,6 @@ def _are_objects(data: bytes) -> bool:
 
 
 def _object(text: bytes) -> dict[str, Any]:
-    """Parse the object in a line. Raises ValueError if the line is not a valid JSON object."""
     if not is_utf8(text):
         raise ValueError("not UTF-8")
     if not text.startswith(b"{"):

@@ -137,7 +137,6 @@ class LineRows(ABC):
         return ShardError(f"{self.uri}, line {line:,}: {problem}")
 
     def _pieces(self, file: "io.BufferedReader[Any]") -> Iterator[bytes]:
-        """Yield the decompressed content in pieces of equal size, without a byte order mark."""
         source = self._decompressed(file)
         if self.first_byte and source is file:
             file.seek(self.first_byte)

@@ -202,7 +202,6 @@ def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
 
 
 def _infos(filesystem: fsspec.AbstractFileSystem, path: str, root: str) -> dict[str, dict[str, Any]]:
-    """Return the file system's `info` of each file that a path names, by path."""
     below = path.removeprefix(root)
     if _GLOB & set(below) and not (isinstance(filesystem, LocalFileSystem) and filesystem.exists(path)):
         return dict(filesystem.glob(glob.escape(root) + below, detail=True))
@@ -244,7 +243,6 @@ def _input_files(
 
 
 def _stands_beside_data(name: str) -> bool:
-    """Return whether the name is that of a description, a licence or a list of checksums."""
     last = name.rpartition("/")[2].lower()
     return last.startswith(_BESIDE_DATA) or last.endswith(_NO_DATA)
 

@@ -27,7 +27,7 @@ _BUFFER_BYTES = 1 << 20  # column chunks are read through a buffer, so a huge ro
 _ALIKE = ({pa.string(), pa.large_string()}, {pa.binary(), pa.large_binary()})
 _INT96_UNIT = "us"  # as in Spark; nanoseconds overflow for times before 1677 or after 2262
 _UNITS = ["s", "ms", "us", "ns"]
-_UNREADABLE = re.compile("dictionary<|list_view<")  # inside another type
+_UNREADABLE = re.compile("dictionary<|list_view<")  # pyarrow cannot read these inside another type
 
 
 @contextmanager
@@ -151,7 +151,9 @@ class ParquetInput:
             while ahead.rows:
                 step = ahead.step(most_rows)
                 batches = batches or self._parquet.iter_batches(step, groups, columns, use_threads=use_threads)
-                self._parquet.reader.set_batch_size(step)  # for the next; `iter_batches` sets only the first
+                self._parquet.reader.set_batch_size(
+                    step
+                )  # for the next batch; `iter_batches` sets only the first one's
                 if (batch := next(batches, None)) is None:
                     raise ShardError(
                         f"{self._uri} is damaged, or pyarrow cannot decode it: {ahead.rows:,} of the rows that its footer "
@@ -187,7 +189,6 @@ def _of_the_run(schema: pa.Schema, columns: ColumnTypes) -> pa.Schema:
 
 
 def _as_in_the_run(field: pa.Field, kinds: Mapping[str, str]) -> pa.Field:
-    """Return the field with the run's type, if that type can hold all values of the field."""
     own = plain_type(field.type)
     if type_name(own) == kinds.get(field.name):
         return field.with_type(own)

@@ -51,7 +51,6 @@ class RowsAhead:
         self._tried = 1
 
     def step(self, most_rows: int) -> int:
-        """Choose the number of rows to decode next."""
         rows = min(most_rows, self.rows, self.rows if self._is_known else self._tried)
         while self._bytes_of(rows) > _MOST_BYTES and rows > 1:
             rows //= 2
@@ -70,7 +69,7 @@ class RowsAhead:
 
 
 def _slots(kind: pa.DataType) -> list[int]:
-    """Return how many values Arrow stores for a null, for each Parquet column of this type.
+    """Return, for each Parquet column that stores this type, how many values Arrow keeps for a null.
 
     The number is 1, except in lists of fixed size.
     """
@@ -80,7 +79,6 @@ def _slots(kind: pa.DataType) -> list[int]:
 
 
 def _nulls(chunk: pq.ColumnChunkMetaData) -> int:
-    """Return the number of nulls, or an upper bound if the file does not say."""
     found = chunk.statistics
     return int(found.null_count if found is not None and found.has_null_count else chunk.num_values)
 
@@ -137,7 +135,7 @@ class _Pages:
         return found + self._repeated(coded)
 
     def _repeated(self, values: int) -> int:
-        """Return the bytes that this many dictionary-coded values take when decoded, beyond the dictionary itself."""
+        """Return an upper bound of the bytes that decoding this many dictionary-coded values adds to the dictionary."""
         repeated = min(values, self._coded - self._entries)
         whole = repeated * self._dictionary[2]
         return whole if whole <= _MOST_BYTES // 8 else repeated * self._longest

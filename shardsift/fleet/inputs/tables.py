@@ -66,13 +66,11 @@ def refuse_tables(
 
 
 def _steps(path: str) -> Iterator[tuple[str, str]]:
-    """Yield each folder that a path goes through, and the next name in the path."""
     parts = path.split("/")
     return (("/".join(parts[:depth]), parts[depth]) for depth in range(1, len(parts)))
 
 
 def _written(folder: str) -> str:
-    """Return the folder that Spark wrote: the folder above any `key=value` folders."""
     while "=" in folder.rpartition("/")[2]:
         folder = folder.rpartition("/")[0]
     return folder

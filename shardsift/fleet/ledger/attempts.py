@@ -28,7 +28,7 @@ class Attempts(LedgerBase):
         """Claim a shard for one lease. No two workers ever hold the same shard with valid tokens.
 
         `owner` names the worker. A worker runs one scoring process at a time, so a second claim of a shard by the same
-        owner means that the first process crashed. A caller whose answer was lost can repeat the call with the same
+        owner means that the first process crashed. A caller that lost the answer can repeat the call with the same
         `nonce`, from `new_nonce`, and gets the first claim again.
 
         The first claim with a `number_format` sets the run's format. Claims in another format are then refused. The

@@ -87,9 +87,10 @@ class Ledger(Attempts, Results):
         self.redis.hset(Keys(run_id).run, "queued_ms", self._now_ms())
 
     def mark_enqueued(self, run_id: str) -> None:
-        """Note that all shards of a run and all receipts found for it are written. Also stores the number of shards.
+        """Note that all shards of a run and all receipts found for it are written. Also store the number of its shards.
 
-        An extension has more shards than its plan if some of its files were removed after it was enqueued.
+        An extension that is enqueued again may have more shards than its plan, because it keeps shards whose files have
+        gone.
         """
         keys = Keys(run_id)
         self.redis.hset(keys.run, mapping={"complete": 1, "shards": int(self.redis.hlen(keys.shards))})
@@ -140,7 +141,6 @@ class Ledger(Attempts, Results):
         ]
 
     def _takeable(self, run_id: str, queued: int, max_workers: str | None) -> int:
-        """Return how many of `queued` shards may get a worker under the run's limit of workers."""
         if max_workers is None:
             return queued
         workers = {shard.worker for shard in self.running_shards(run_id)}
@@ -201,7 +201,6 @@ class Ledger(Attempts, Results):
             self.redis.hset(Keys(run_id).run, "command", command)
 
     def evidence(self, run_id: str) -> str | None:
-        """Return the evidence for the run's filter, as JSON. None if there is none."""
         return str(self.redis.hget(Keys(run_id).run, "evidence") or "") or None
 
     def set_evidence(self, run_id: str, evidence: str) -> None:
@@ -263,7 +262,10 @@ class Ledger(Attempts, Results):
         return changed
 
     def refused(self) -> dict[str, int]:
-        """Return the number of recent refusals and repairs by kind, over all runs. Cleared a day after the last one."""
+        """Return the number of recent refusals and repairs, by kind, over all runs.
+
+        Redis clears them a day after the last one.
+        """
         return {str(what): int(times) for what, times in sorted(self.redis.hgetall(REFUSED).items())}
 
     # --- Which shards need a message in the queue. `shardsift/fleet/dispatch.py` sends the messages. ---
@@ -278,7 +280,6 @@ class Ledger(Attempts, Results):
         return Due(again=again, fresh=fresh, more=max(len(again), len(fresh)) >= _DUE_LIMIT)
 
     def sent_before(self, run_id: str, *, seconds: float) -> list[str]:
-        """List the unclaimed shards whose message was sent at least `seconds` ago."""
         age_ms = self._now_ms() - int(seconds * 1000)
         return [str(name) for name in self.redis.zrangebyscore(Keys(run_id).sent, "-inf", age_ms)]
 
@@ -362,7 +363,6 @@ class Ledger(Attempts, Results):
     def record_publish_error(
         self, run_id: str, error: str, *, is_permanent: bool = False, retry_after_seconds: float | None = None
     ) -> None:
-        """Note why publishing failed, whether the error is permanent, and how long to wait before the next attempt."""
         key, pipeline = Keys(run_id).run, self.redis.pipeline()
         pipeline.hdel(key, "publish_failed", "publish_after_ms")
         pipeline.hset(key, "publish_error", redacted(error))

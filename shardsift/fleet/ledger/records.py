@@ -57,7 +57,6 @@ class Claim:
 
     @property
     def log_fields(self) -> dict[str, object]:
-        """The fields of a log line, as `extra=` of a log call."""
         return {"run_id": self.run_id, "shard": self.shard.name, "attempt": self.attempt}
 
 
@@ -81,7 +80,7 @@ class Counts:
     rows_running: int
     seconds: float  # from the first claim to the last completion, or to now
     worker_seconds: float = (
-        0.0  # time for which workers held shards, summed over workers; of a running shard, until its last renewal
+        0.0  # time for which workers held shards, in all; a running shard counts until its last renewal
     )
 
     duplicates: int = 0  # dropped rows whose text an earlier row has; counted when all shards are done
@@ -102,8 +101,6 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class RunningShard:
-    """A shard that a worker holds, and the rows that it last reported as scored."""
-
     name: str
     worker: str
     rows: int
@@ -172,8 +169,6 @@ class Publication:
 
 @dataclass(frozen=True, kw_only=True)
 class RunState:
-    """The facts that commands and finalizers have noted about a run, without the states of its shards."""
-
     complete: bool = False  # whether enqueueing finished; a producer may have died midway
     cancelled: bool = False
     replaced_by: str | None = None  # the run that took its output, if it was cancelled for that

@@ -73,7 +73,6 @@ def _slots_lately(run: Mapping[str, str], newest: int) -> dict[int, int]:
 
 
 def _seconds_of(slot: int, begin_ms: int, end_ms: int) -> float:
-    """Return how many of the slot's ten seconds lie between the start and the end of the run."""
     return max(0, min((slot + 1) * _SLOT_MS, end_ms) - max(slot * _SLOT_MS, begin_ms)) / 1000
 
 
@@ -187,9 +186,9 @@ class Results(LedgerBase):
         return self._rows_by_name(Keys(run_id).errored)
 
     def fields_left_out(self, run_id: str) -> dict[str, int]:
-        """Count the rows of done shards that have a field that the output lacks.
+        """Count, for each field that the output lacks, the rows of done shards that have it.
 
-        Returns fields and rows, most frequent first.
+        The most frequent comes first.
         """
         return self._rows_by_name(Keys(run_id).left_out)
 

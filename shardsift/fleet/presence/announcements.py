@@ -48,14 +48,13 @@ class Announcements(Generic[State]):
             pipeline.execute()
 
     def withdraw(self, client: redis.Redis, name: str) -> None:
-        """Delete the record of a process that ends."""
         with client.pipeline() as pipeline:
             pipeline.srem(self._names, name)
             pipeline.delete(self._record + name)
             pipeline.execute()
 
     def read(self, client: redis.Redis) -> list[State]:
-        """Return the records of processes that announced within ALIVE_SECONDS, by name.
+        """Return the records of processes that announced within ALIVE_SECONDS, sorted by name.
 
         Deletes the names of silent processes, and skips unreadable records.
         """

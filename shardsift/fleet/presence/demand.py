@@ -91,7 +91,7 @@ class Demand:
 
 
 def format_to_follow(ledger: Ledger, queue: str) -> str | None:
-    """Return the number format in which a worker of this queue should score. None if no run needs a certain one.
+    """Return the number format in which a worker of this queue should score. None if any format will do.
 
     It is the format of the oldest run that needs workers and has fixed its format.
     """

@@ -172,7 +172,6 @@ def drop_messages(client: redis.Redis, queue: str) -> None:
 
 
 def _task_id(message: bytes) -> str:
-    """Return a message's task id. Empty if the message is not one of ours."""
     try:
         return str(json.loads(message)["headers"]["id"])
     except (ValueError, KeyError, TypeError):

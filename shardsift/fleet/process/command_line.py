@@ -29,10 +29,16 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-# Hundreds of Celery processes need not greet each other.
+# Hundreds of Celery processes need not synchronise with each other.
 QUIET = ("--without-mingle", "--without-gossip")
-_OF_PYDANTIC = "Value error, "  # typer leaves pydantic's prefix in what it says of a wrong choice
-_VALUES = {"bool": "", "int(eger)?": " N", "float": " X", "(str|text)": " TEXT", "path": " FILE"}  # by an option's type
+_OF_PYDANTIC = "Value error, "  # pydantic's prefix, which typer leaves in its message about a wrong choice
+_VALUES = {
+    "bool": "",
+    "int(eger)?": " N",
+    "float": " X",
+    "(str|text)": " TEXT",
+    "path": " FILE",
+}  # option's type → its value in the help
 _LIMITS = r"(?:-?[\d.]+<=?)?x[<>]=?-?[\d.]+"
 _RANGE = re.compile(rf"\s*\[{_LIMITS}\]|;\s*{_LIMITS}(?=\])")
 _NAMES_WIDTH = 30  # characters of the column of options
@@ -41,7 +47,6 @@ _FEWEST_COLUMNS = 2  # columns that even a narrow table shows: the id and the st
 
 
 def new_command_line(name: str, *, help: str) -> typer.Typer:
-    """Create a command that takes subcommands, with `-h`, `--version` and shell completion."""
     cli = Commands(
         name=name,
         help=help,
@@ -239,14 +244,12 @@ def _about_extra(extra: list[str], given: list[str]) -> str:
 
 
 def _with_value(error: typer.BadParameter) -> str:
-    """Return the error's message with the value that the user typed. pydantic's message leaves it out."""
     message = error.message.removeprefix(_OF_PYDANTIC)
     wrong = getattr(error.__cause__, "errors", None)
     return message.replace("Input ", f"{wrong()[0]['input']!r} ", 1) if wrong else message
 
 
 def _write_options(parameters: Iterable[Any], ctx: Any, formatter: Any) -> None:
-    """Write the options under their headings, each with its help beside it. Options without a heading come last."""
     options = [one for one in parameters if one.param_type_name == "option" and not one.hidden]
     options.sort(key=lambda one: _panel(one) is None)
     _write_parts(((_panel(one, "Options"), _plainly(one, ctx)) for one in options), formatter)

@@ -21,7 +21,7 @@ _OTHERS = re.compile(
             "HUGGINGFACE_CO_STAGING",
             "FSSPEC_(HF|FILE|LOCAL)(_.*)?",  # variables for buckets stay
             "TERMINAL_WIDTH",  # typer; COLUMNS has the same effect
-            # These change number formats, kernels or code behind the back of the parity gate and the run's spec.
+            # These change number formats, kernels or code without the knowledge of the parity gate and the run's spec.
             "NVIDIA_TF32_OVERRIDE|(DNNL|ONEDNN)_DEFAULT_FPMATH_MODE|XLA_(USE|DOWNCAST)_BF16",
             "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE|TORCH_FORCE_(NO_)?WEIGHTS_ONLY_LOAD|TORCH_DEVICE_BACKEND_AUTOLOAD",
             "TORCHINDUCTOR_(?!CACHE_DIR|COMPILE_THREADS).*|TORCHDYNAMO_.*|TORCH_COMPILE_.*|PYTORCH_JIT.*|TRITON_INTERPRET",

@@ -30,7 +30,7 @@ SEVERAL = tuple[str, ...]  # the type of an option that may be given more than o
 Kind = TypeVar("Kind")
 Function = TypeVar("Function", bound=Callable[..., Any])
 _WIDTH = 110
-_OPTION = re.compile(r"(?<=: )(?:producer|worker|shardsift) .+$|(?<![\w-])--([a-z][a-z-]*[a-z])")  # a command stays
+_OPTION = re.compile(r"(?<=: )(?:producer|worker|shardsift) .+$|(?<![\w-])--([a-z][a-z-]*[a-z])")  # keeps a command
 
 
 def with_options_of(
@@ -95,7 +95,7 @@ def options_from(
 
 
 def keywords_of(kind: type[Any]) -> dict[str, tuple[str, Any]]:
-    """Map the keyword that Python users write for each option to the name and annotation of its field."""
+    """Map each option's keyword, as Python users write it, to the name and annotation of the option's field."""
     types = get_type_hints(kind, include_extras=True)
     return {_keyword(field.name, types[field.name]): (field.name, types[field.name]) for field in fields(kind)}
 
@@ -112,10 +112,6 @@ def _keyword(field: str, annotation: Any) -> str:
 
 
 def _checked(name: str, value: Any, annotation: Any) -> Any:
-    """Convert a value to the option's type, and check its limits.
-
-    Raises UsageError, whose message names the keyword.
-    """
     kind, option = get_args(annotation)
     if isinstance(value, Set):
         raise UsageError(f"{name}={value!r} is wrong: a set has no order. Pass a list.")

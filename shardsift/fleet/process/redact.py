@@ -36,7 +36,6 @@ def redacted(text: str) -> str:
 
 
 def all_redacted(fields: dict[str, Any]) -> dict[str, Any]:
-    """Redact the values that are strings."""
     return {name: redacted(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 

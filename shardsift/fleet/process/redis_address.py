@@ -47,7 +47,6 @@ class RedisAddress:
 
     @property
     def url(self) -> str:
-        """The URL for redis-py, and for another process's REDIS_URL."""
         if self.socket:
             return f"unix://{self._user}{quote(self.socket)}?db={self.database}"
         parameters = f"?{urlencode(self.tls)}" if self.tls else ""

@@ -21,11 +21,11 @@ _SILENT_SECONDS = 60.0
 _NO_CONNECTION = (redis.ConnectionError, redis.TimeoutError)  # not their subclasses, such as a wrong password
 _REASON_WORDS = 3  # such as "OOM command not"
 _CELERYS_LOGGER, _CELERYS_ATTEMPT = "celery.worker.consumer.consumer", "consumer: Cannot connect to"
-_CELERYS_LOSS = "%s (%r)"  # "Connection to broker lost", even if Redis answered; a worker logs the answer instead
+_CELERYS_LOSS = "%s (%r)"  # logged for a lost connection, even if Redis answered; a worker then logs the answer
 _NOISE = ("Skipping prefetch count reduction", "Frequent restarts detected")  # Celery also says why it restarts
 
 _PAUSE_SECONDS = 1.0
-# Advice by words of Redis' answer or of the error's class: the client cuts off codes for which it has a class.
+# Advice, by words in Redis's answer or in the error's class. redis-py cuts off an answer's code if it has a class for it.
 _OF_ONE_KEY = "WRONGTYPE"
 _ADVICE = {
     "NoPermission|no permissions|ACL failure|executing the script can't": (
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 def wait_for_redis(action: Callable[[], T], stopping: threading.Event) -> T:
     """Call `action` until Redis accepts it. Returns its result.
 
-    Raises Stopped if `stopping` is set while it waits. Raises a final error at once, as defined by `_may_pass`.
+    Raises Stopped if `stopping` is set while it waits. Raises an error of Redis at once if a retry cannot help.
     """
     while True:
         try:
@@ -102,7 +102,6 @@ def is_refusal(error: BaseException | None) -> bool:
 
 
 def advice_on(refusal: BaseException) -> str:
-    """Return advice about a refusal. Empty if the reason is unknown."""
     said = f"{type(refusal).__name__} {refusal}"
     return next((advice for words, advice in _ADVICE.items() if re.search(words, said)), "")
 
@@ -137,15 +136,11 @@ def _reason(record: logging.LogRecord) -> str:
     error = _error_in(record)
     if type(error) in _NO_CONNECTION or isinstance(error, OSError):
         return "no connection"
-    by = "Celery: " if record.name == _CELERYS_LOGGER else ""  # it does not say what to do, as we do
+    by = "Celery: " if record.name == _CELERYS_LOGGER else ""  # its message does not say what to do, but ours does
     return by + " ".join(str(error or "").split()[:_REASON_WORDS])
 
 
 def _error_in(record: logging.LogRecord) -> BaseException | None:
-    """Return the redis-py error that a log record reports, also if a TransientError wraps it.
-
-    None if it reports none.
-    """
     arguments = record.args if isinstance(record.args, tuple) else ()
     logged = next((argument for argument in arguments if isinstance(argument, Exception)), None)
     return logged.__cause__ if isinstance(logged, TransientError) else logged

@@ -57,7 +57,7 @@ class Filter:
         self._seconds, self._memory_mib = seconds, memory_mib
         self._database = duckdb.connect(":memory:", config=_CLOSED | {"memory_limit": f"{memory_mib}MiB"})
         if self._database.execute(_HAS_PROGRESS_BAR).fetchone() == (True,):  # which is printed to stdout
-            self._database.execute("SET enable_progress_bar = false")  # an error in a notebook that can show none
+            self._database.execute("SET enable_progress_bar = false")  # raises in a notebook that cannot show one
         self._database.execute(_SETTLED)
         nodes = self._checked()
         self._columns = self._named_columns(nodes, schema)
@@ -119,7 +119,6 @@ class Filter:
 
     @property
     def _answers(self) -> str:
-        """The SQL query that returns for each row, in order, whether to keep it."""
         # The newline ends a trailing comment, which would hide the closing bracket.
         return f"SELECT ({self.where}\n) FROM {_TABLE}"
 
@@ -227,7 +226,6 @@ def _nodes_of(where: str | None) -> list[dict[str, Any]]:
 
 
 def _parsed(database: duckdb.DuckDBPyConnection, where: str) -> Any:
-    """Parse a condition into DuckDB's syntax tree. The tree has no nodes if the condition has an error."""
     query = f"SELECT 1 WHERE ({where}\n)"
     ((text,),) = database.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
     return json.loads(text)
@@ -236,8 +234,7 @@ def _parsed(database: duckdb.DuckDBPyConnection, where: str) -> Any:
 def _column_of(reference: dict[str, Any], names: Collection[str] = ()) -> str:
     """Return the name of a referenced column in lower case, without its table and struct fields.
 
-    A leading `rows.` names the table. The exception is that `names` has a column called rows, but not the name after
-    the dot.
+    A leading `rows.` is the name of the table, unless `names` has a column called rows but not the name after the dot.
     """
     first, *rest = (str(name).lower() for name in reference["column_names"])
     is_table = rest and first == _TABLE and (rest[0] in names or first not in names)
@@ -263,7 +260,6 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def _first_line(error: Exception) -> str:
-    """Return the first line of an error, without its kind, such as `Catalog Error: `."""
     return re.sub(r"^\w+ Error: ", "", str(error).splitlines()[0]).rstrip(".!")
 
 

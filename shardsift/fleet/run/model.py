@@ -40,7 +40,6 @@ class Model:
 
     @property
     def slug(self) -> str:
-        """The last part of the name, in the form that run ids and queue names use."""
         return slug(PurePosixPath(self.name).name)
 
     def queue(self, dtype: str) -> str:

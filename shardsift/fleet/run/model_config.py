@@ -67,7 +67,7 @@ def _check_architecture(config: dict[str, Any], name: str) -> None:
     given = architectures if isinstance(architectures, list) else [architectures]
     named = [" ".join(str(one).split()) for one in given if one]
     is_classifier = any("ForSequenceClassification" in one for one in named)
-    if named and not is_classifier and "fc_dropout" not in config:  # which worker/scoring/saved_model.py loads
+    if named and not is_classifier and "fc_dropout" not in config:  # worker/scoring/saved_model.py loads these
         raise UsageError(
             f"{name} is not a sequence classifier: its config.json says {', '.join(named)}. "
             "Name a model whose architecture ends in ForSequenceClassification."
@@ -75,10 +75,7 @@ def _check_architecture(config: dict[str, Any], name: str) -> None:
 
 
 def function_of(config: dict[str, Any], *, outputs: int) -> Function:
-    """Return the function that transformers' `pipeline("text-classification")` applies.
-
-    Unlike there, one output stays raw.
-    """
+    """Return the function that transformers' text-classification pipeline applies, except that one output stays raw."""
     problem = config.get("problem_type")
     if problem == "multi_label_classification":
         return "sigmoid"
@@ -86,7 +83,6 @@ def function_of(config: dict[str, Any], *, outputs: int) -> Function:
 
 
 def threshold_in(config: dict[str, Any]) -> float | None:
-    """Read the threshold from a config. Returns None if there is none, or it is not a finite number."""
     threshold = config.get(THRESHOLD)
     if isinstance(threshold, bool) or not isinstance(threshold, (int, float)):
         return None

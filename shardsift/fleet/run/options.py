@@ -180,10 +180,6 @@ def scoring_of(
 
 
 def _zero_shot(model: Model, options: ScoreOptions) -> ZeroShot | None:
-    """Return the labels that a zero-shot model chooses from.
-
-    None without labels. Raises UsageError for wrong labels.
-    """
     if not options.labels:
         _check_needs_no_labels(model, options)
         return None
@@ -206,7 +202,6 @@ def _check_needs_no_labels(model: Model, options: ScoreOptions) -> None:
 
 
 def _given_labels(labels: Sequence[str]) -> Sequence[str]:
-    """Return the labels. For `@FILE`, return the lines of the file. Raises UsageError if it cannot be read."""
     files = [label[1:] for label in labels if label.startswith("@")]
     if files and len(labels) > 1:
         raise UsageError(f"--labels @{files[0]} goes with no other label. Write all labels into the file.")

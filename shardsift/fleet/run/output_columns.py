@@ -27,7 +27,6 @@ def output_fields(spec: RunSpec) -> list[pa.Field]:
 
 
 def scoring_fields(scoring: Scoring) -> list[pa.Field]:
-    """Return the fields of one scoring, in the order of its `output_columns`."""
     types = {
         scoring.score_column: pa.float32(),
         scoring.label_column: pa.string(),

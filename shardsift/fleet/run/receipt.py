@@ -44,7 +44,6 @@ class Histogram:
 
 
 def empty_histogram(function_to_apply: str) -> Histogram:
-    """Make an empty histogram with bins that suit the scores of this function."""
     return Histogram(bins_per_unit=_BINS_PER_UNIT[function_to_apply], rows_by_bin={})
 
 
@@ -88,7 +87,7 @@ class RowsOfFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parity:
-    """The difference between a worker's logits and the float32 model's, on the sample texts scored when it started."""
+    """The errors of a worker's logits against the float32 model's, on sample texts that it scored when it started."""
 
     rows: int
     max_error: float
@@ -98,8 +97,6 @@ class Parity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoringReceipt:
-    """The record of one scoring on a shard: how it was computed, and the distribution of its scores."""
-
     score_column: str  # names the scoring
     dtype: str  # the actual format, where the spec may say `auto`
     backend: str
@@ -113,7 +110,6 @@ class ScoringReceipt:
 
     @property
     def format_line(self) -> str:
-        """The number format and, if something faster was refused, the reason."""
         return f"{self.dtype}{refusal_reason(self.refused_dtypes, self.faulty_ways)}"
 
 
@@ -155,7 +151,7 @@ class Receipt:
     errors: dict[str, int]  # reason → rows
     left_out: dict[str, int] = field(default_factory=dict)  # field that the output lacks → rows that have it
     rows_listed: tuple[int, ...] = ()  # rows that each drop list of the spec has, kept by the filter or not
-    scorings: tuple[ScoringReceipt, ...]  # in the order of the spec's
+    scorings: tuple[ScoringReceipt, ...]  # in the order of the spec's scorings
     data: OutputFile  # shared by several shards after a merge
     data_first_row: int = 0  # of the shard in the data file
     own_data_bytes: int = 0  # size of the shard's own data file before a merge; 0 if it was not merged
@@ -284,10 +280,10 @@ class AttemptReport:
     seconds: Mapping[str, float]
     histograms: Mapping[str, Histogram] = field(default_factory=dict)  # by score column
     peak_share: float | None = None  # of the device's matmul peak, over the scoring time of this attempt
-    memory_share: float | None = None  # of the device's memory, in use
-    busy_share: float | None = None  # of the last second, in which the device computed anything
+    memory_share: float | None = None  # share of the device's memory in use
+    busy_share: float | None = None  # share of the last second in which the device computed
     idle_seconds: float | None = None  # since the last progress of any kind
-    backend: str = ""  # that runs the batches, such as graphed
+    backend: str = ""  # the backend that runs the batches, such as graphed
 
     def to_json(self) -> bytes:
         """Encode the report in at most 4 KiB, because it is sent to Redis every few seconds.
@@ -299,7 +295,6 @@ class AttemptReport:
 
     @staticmethod
     def from_json(content: str | None) -> "AttemptReport | None":
-        """Decode a report. Returns None if there is none, or this version cannot read it."""
         try:
             return _REPORT.validate_json(content) if content else None
         except ValidationError:

@@ -79,7 +79,6 @@ def filled(recipe: Recipe, chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def recipe_line(model: str, used: Mapping[str, Any]) -> str:
-    """Return a line for the user that names the options taken from the recipe."""
     return f"Recipe of {model}: {as_arguments(used)} ({_BY_NAME[model.lower()].checked})."
 
 

@@ -38,7 +38,6 @@ class ZeroShot:
 
     @property
     def function(self) -> Function:
-        """The function that turns the labels' logits into scores, as transformers' pipeline does."""
         return "sigmoid" if self.judges_each_alone else "softmax"
 
 
@@ -119,7 +118,6 @@ class Scoring:
 
     @property
     def queue(self) -> str:
-        """The queue of workers that can do this scoring."""
         return self.served_by.queue(self.dtype)
 
     @property
@@ -167,7 +165,6 @@ class Scoring:
 
     @property
     def output_columns(self) -> tuple[str, ...]:
-        """The columns that this scoring adds to kept rows and scores files, in order."""
         label = (self.label_column,) if self.outputs > 1 else ()
         rounded = (self.int_score_column,) if self.int_score else ()
         return (self.score_column, *label, *self.label_score_columns, *rounded)

@@ -64,7 +64,6 @@ class DropList:
 
     @property
     def option(self) -> str:
-        """The value of `--drop-list` that names this list."""
         return f"{self.uri}{f':{self.field}' if self.field else ''}={self.column}"
 
 
@@ -76,7 +75,7 @@ class RunSpec:
 
     input_uris: tuple[str, ...]
     # The commit of a Hub dataset, else a digest of the shards' names and identities. Empty for a run that extends another:
-    # its id stays the same if further files come before it is published.
+    # its id stays the same if files are added before it is published.
     input_revision: str
     crawl: str | None
     columns: tuple[tuple[str, str], ...]  # (name, Arrow type) of every input column, in order
@@ -95,7 +94,7 @@ class RunSpec:
     buckets: Buckets | None = None
     best: BestRows | None = None
     drop_lists: tuple[DropList, ...] = ()
-    unique: bool = False  # whether of equal texts only the first is kept; scores files then have a digest of each text
+    unique: bool = False  # whether to keep only the first of equal texts; scores files then have a digest of each text
     window_rows: int = WINDOW_ROWS
     window_bytes: int = WINDOW_BYTES
 
@@ -108,7 +107,6 @@ class RunSpec:
 
     @property
     def queue(self) -> str:
-        """The queue of workers that have loaded the models of all scorings."""
         return worker_queue(scoring.queue for scoring in self.scorings)
 
     @property
@@ -118,7 +116,6 @@ class RunSpec:
 
     @property
     def output_columns(self) -> tuple[str, ...]:
-        """The columns that the run adds to kept rows and scores files, in order."""
         columns = tuple(column for scoring in self.scorings for column in scoring.output_columns)
         return (*columns, BUCKET) if self.buckets else columns
 
@@ -151,7 +148,7 @@ class RunSpec:
 
     @property
     def charted(self) -> dict[str, tuple[int, int | None]]:
-        """The score columns to chart: for each scoring its columns in the filter, otherwise its main score.
+        """The score columns to chart: those of each scoring that the filter names, or its main score if there are none.
 
         Columns in the filter come first. Maps each column to the index of its scoring and the index of its label, which
         is None for the main score.
@@ -321,8 +318,8 @@ def disclosed_inputs(spec: RunSpec) -> tuple[str, ...]:
 def disclosed_source(shard: Shard, subsets: Container[str]) -> str:
     """Return a shard's source to publish: a Hub URI unchanged, otherwise the path below the input's root.
 
-    A --subset is a folder in the shard's name, but not below the root. It is not counted, because the path would then
-    disclose the input's folder.
+    A shard's name may begin with a --subset, which is not a folder below the root. It is left out, because the source
+    would otherwise disclose the input's folder.
     """
     if shard.uri.startswith(_HUB):
         return shard.uri

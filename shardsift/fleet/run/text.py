@@ -63,10 +63,6 @@ def template_of(text_column: str | None) -> str | None:
 
 
 def _column_names(text_column: str, schema: pa.Schema) -> tuple[str, ...]:
-    """Split `--text-column a,b` into names, unless a column is called `a,b`.
-
-    Raises UsageError if there is no name. Does not check that the columns exist.
-    """
     if text_column in schema.names:
         return (text_column,)
     names = tuple(dict.fromkeys(name.strip() for name in text_column.split(",") if name.strip()))
@@ -95,7 +91,6 @@ def is_text(data_type: pa.DataType) -> bool:
 
 
 def _has_text(data_type: pa.DataType) -> bool:
-    """Return whether Arrow can convert values of this type to text."""
     if is_text(data_type):
         return True
     try:
@@ -199,7 +194,6 @@ def is_blank(texts: pa.LargeStringArray | pa.StructArray) -> pa.BooleanArray:
 
 
 def _text_column(rows: pa.Table, name: str) -> pa.LargeStringArray:
-    """Return the values of a column as text. Converts numbers, times and other types."""
     return rows.column(name).cast(pa.large_string()).combine_chunks()
 
 
@@ -232,7 +226,7 @@ def _filled(rows: pa.Table, template: str) -> pa.LargeStringArray:
     return pc.if_else(is_missing, pa.scalar(None, pa.large_string()), text)
 
 
-# A digest of each row's text, by which rows of equal texts are found.
+# A digest of each row's text, used to find rows with equal texts.
 
 DIGEST_BYTES = 16
 
@@ -294,7 +288,6 @@ def text_digest(texts: pa.LargeStringArray) -> str:
 
 
 def _content(texts: pa.LargeStringArray) -> memoryview:
-    """Return the bytes of all texts, concatenated, without a copy."""
     _, offsets, content = texts.buffers()
     if not len(texts) or content is None:
         return memoryview(b"")

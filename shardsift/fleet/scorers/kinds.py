@@ -46,7 +46,6 @@ class ScorerKind:
     uses_gpu: bool = True
 
     def load(self, model: Model, settings: Any) -> Any:
-        """Import the loader and call it. Raises the loader's errors."""
         module, _, function = self.loader.partition(":")
         return getattr(import_module(module), function)(model, settings)
 

@@ -72,7 +72,7 @@ def storage_error(error: Exception, doing: str) -> ShardError | TransientError |
         return TransientError(f"{doing}: {lack}")
     if isinstance(error, _LIBRARIES_ERRORS):
         return _from_library(error, doing)
-    if isinstance(error, UnicodeEncodeError) and error.encoding == "ascii":  # of a header; a URL is encoded before
+    if isinstance(error, UnicodeEncodeError) and error.encoding == "ascii":  # from a header; URLs are already encoded
         return ShardError(
             f"{doing}: the Hub's token has a character that no token has. Check HF_TOKEN.", of_machine=True
         )
@@ -85,7 +85,7 @@ def storage_error(error: Exception, doing: str) -> ShardError | TransientError |
 
 
 def _from_library(error: Exception, doing: str) -> ShardError | TransientError:
-    if isinstance(error.__cause__, _NOT_SHOWN):  # of the FileNotFoundError of its file system
+    if isinstance(error.__cause__, _NOT_SHOWN):  # it caused the Hub file system's FileNotFoundError
         error = error.__cause__
     if isinstance(error, hub_errors.HfHubHTTPError):
         return _from_hub(error, doing)
@@ -188,7 +188,7 @@ def _status_of(error: Exception) -> int:
 
 
 def _lacks_credentials(error: Exception, doing: str) -> TransientError:
-    """Return a TransientError, because another machine may have credentials."""
+    """Return a TransientError, so that another machine, which may have credentials, tries again."""
     return TransientError(
         f"{doing}: this machine has no valid credentials for the storage ({_line(error)}). Set them in the environment of "
         "the process, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or let it have a role.",

@@ -167,7 +167,6 @@ class Files:
                 _sync_folder(folder)
 
     def _sync_file(self, path: str) -> None:
-        """Sync a file and its folder, so that content and name are on disk."""
         if isinstance(self._fs, LocalFileSystem):
             _sync(self._at(path))
             self.sync_folders([path])
@@ -176,7 +175,7 @@ class Files:
         folder = self._at(path).rpartition("/")[0]
         if isinstance(self._fs, LocalFileSystem):
             _make_folder(Path(folder))
-        elif not is_bucket(self._fs):  # which has no folders; makedirs would create a bucket if its name is misspelt
+        elif not is_bucket(self._fs):  # buckets have no folders; makedirs would create a bucket whose name is misspelt
             self._fs.makedirs(folder, exist_ok=True)
 
     def _at(self, path: str) -> str:
@@ -189,7 +188,6 @@ def is_bucket(filesystem: fsspec.AbstractFileSystem) -> bool:
 
 
 def _make_folder(folder: Path) -> None:
-    """Create a folder and its parents, and sync each new name to disk."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)

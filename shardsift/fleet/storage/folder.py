@@ -355,12 +355,10 @@ def _copy_path(run_id: str) -> str:
 
 
 def _runs_in(files: Files) -> list[str]:
-    """Return the ids of the runs that have reserved an output."""
     return sorted(name for name in files.names_in(WORKPLACE) if files.exists(f"{WORKPLACE}/{name}/spec.json"))
 
 
 def _size_is_right(file: OutputFile, sizes: Mapping[str, int]) -> bool:
-    """Return whether a file of the right size is staged or published."""
     return file.size_bytes in (sizes.get(file.staged_path), sizes.get(file.path))
 
 

@@ -151,7 +151,6 @@ class HubOutput(Output):
         return Recovered(whole=tuple(chosen[shard] for shard in sorted(chosen)), partial=tuple(partial))
 
     def _saved_now(self, receipts: list[Receipt]) -> list[Receipt]:
-        """Save the receipts on the run's branch. Returns those whose files the Hub still has."""
         try:
             self._branch.save(receipts)
         except OutputDamaged as damage:
@@ -201,7 +200,6 @@ class HubOutput(Output):
                 yield content
 
     def _commit_with(self, file: OutputFile, branch: str) -> str | None:
-        """Return the head commit of a branch if it has this file, otherwise None."""
         url = hf_hub_url(self._repo_id, file.path, repo_type="dataset", revision=branch)
         with suppress(EntryNotFoundError, RevisionNotFoundError):
             found = get_hf_file_metadata(url, retry_on_errors=True)
@@ -249,7 +247,6 @@ class HubOutput(Output):
         return [lacking[start : start + SHARDS_A_COMMIT] for start in starts]
 
     def _replaced(self, documents: Mapping[str, bytes], parent: str) -> list[str]:
-        """List the published files that the new manifest no longer lists."""
         if MANIFEST_PATH not in documents:
             return []
         before = read_manifest(self._content(MANIFEST_PATH, revision=parent))

@@ -66,7 +66,7 @@ class HubFiles(HfFileSystem):
 class BucketFiles(HubFiles):
     """The files of a bucket on the Hub. Nothing is cached, because other processes change the bucket.
 
-    Methods make few requests and raise the Hub's errors. The client's own take any error for a missing file.
+    Methods make few requests and raise the Hub's errors. The client's methods take any error for a missing file.
     """
 
     def __init__(self, **options: Any) -> None:

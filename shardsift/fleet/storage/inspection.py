@@ -57,7 +57,6 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """The problem as a sentence, without the path."""
         detail = self.detail or _DETAILS.get(self.problem)
         return _SENTENCES[self.problem] + (f" ({detail})" if detail else "")
 
@@ -117,7 +116,6 @@ def has_text(card: bytes) -> bool:
 
 
 def is_readable_card(card: bytes) -> bool:
-    """Return whether a card is valid text with some content."""
     try:
         return has_text(card) and "\0" not in card.decode()
     except UnicodeDecodeError:

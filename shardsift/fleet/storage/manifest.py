@@ -43,7 +43,6 @@ _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_
 
 
 def _columns_of(kind: type) -> list[pa.Field]:
-    """Convert the fields of a dataclass to Arrow fields."""
     types = get_type_hints(kind)
     names = [field.name for field in fields(kind) if field.name not in _NO_COLUMNS]
     return [pa.field(name, _TIME if name in _TIMES else _arrow_type(types[name])) for name in names]
@@ -77,7 +76,10 @@ class ListedRun:
     command: str | None = None  # the command that makes the same rows again, without local paths
 
     def listed(self, *, replaced: int = 0) -> "ListedRun":
-        """Return this run for the list in a manifest of several runs. Later runs list `replaced` of its shards."""
+        """Return this run for the list in a manifest of several runs.
+
+        `replaced` is the number of its shards in later runs.
+        """
         return ListedRun(
             run_id=self.run_id,
             spec=disclosed_spec(self.spec),
@@ -224,7 +226,6 @@ def _shard(receipt: Receipt) -> str:
 
 
 def _of_all(runs: Sequence[ListedRun]) -> RunSpec:
-    """Return the spec of the latest run, with the inputs and subsets of all runs."""
     uris = dict.fromkeys(uri for run in runs for uri in run.spec.input_uris)
     subsets = sorted({name for run in runs for name in run.spec.subset_names})
     return replace(runs[-1].spec, input_uris=tuple(uris), input_revision="", crawl=None, subsets=tuple(subsets))
@@ -239,7 +240,7 @@ def last_manifest(copies: Mapping[str, Manifest | None]) -> Manifest | None:
     if not found:
         return None
     last = max(found.values(), key=lambda copy: len(copy.run_ids))
-    for run_id, copy in found.items():  # each run knows its own lines best
+    for run_id, copy in found.items():  # a run's own copy is the best source of its lines
         for own in (run.listed() for run in copy.runs or (copy,) if run.run_id == run_id):
             last = joined(last, replace(last, **vars(own), receipts=copy.receipts_of(run_id), runs=()))
     return last

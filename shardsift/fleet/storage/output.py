@@ -166,7 +166,6 @@ class Output(Protocol):
         """
 
     def is_published(self) -> bool:
-        """Return whether the manifest lists this run."""
         manifest = self.manifest()
         return manifest is not None and self.run_id in manifest.run_ids
 
@@ -230,7 +229,7 @@ def read_receipt(content: bytes, run_id: str, *, source: str) -> Receipt | None:
     try:
         receipt = Receipt.from_json(content)
         shard = Shard(name=receipt.shard, uri=receipt.source_uri, identity=receipt.source_identity)
-        of_data, of_scores = (  # the first shards of its files
+        of_data, of_scores = (  # the first shard of each file
             replace(shard, name=file.path.removeprefix(f"{folder}/").removesuffix(".parquet"))
             for folder, file in (("data", receipt.data), ("scores", receipt.scores))
         )
@@ -270,7 +269,7 @@ _NAMES = {
     "unique": "--unique",
     "target_file_bytes": "--target-file-size",
 }
-# Fields on the input, its size, and how it and the stored scores are reached.
+# Fields about the input and its size, and about the locations of the input and of stored scores.
 _OF_INPUT = {
     "input_uris",
     "input_revision",
@@ -350,7 +349,6 @@ def differences_in_meaning(there: RunSpec, here: RunSpec) -> list[str]:
 
 
 def _differing(there: RunSpec | None, here: RunSpec) -> list[str] | None:
-    """Return the names of the fields in which the specs differ. None if the other run's spec is unknown."""
     if there is None:
         return None
     ours = disclosed_spec(here)

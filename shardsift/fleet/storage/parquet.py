@@ -36,7 +36,10 @@ class ParquetFileWriter:
     """
 
     def __init__(self, file: Path, schema: pa.Schema, *, has_checksums: bool = False) -> None:
-        """Open the file. `has_checksums` adds a checksum to each page, for readers of single columns."""
+        """Open the file.
+
+        `has_checksums` adds a checksum to each page, for readers that do not check the file's sha256.
+        """
         self._path = file
         self._pending: list[pa.Table] = []
         self._pending_bytes = self._pending_rows = 0
@@ -101,7 +104,7 @@ class RowGroups:
         return self.between(found.first_row, self._starts[-1] if has_all else found.first_row + found.rows, columns)
 
     def between(self, start: int, end: int, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
-        """Yield the rows from `start` up to but without `end`, as a table for each row group."""
+        """Yield the rows from `start` up to `end` (exclusive), one table per row group."""
         while start < min(end, self._starts[-1]):
             number = bisect_right(self._starts, start) - 1
             stop = min(end, self._starts[number + 1])

@@ -154,7 +154,6 @@ class RunBranch:
         return self.of_those_in(head, list(self._stored_receipts(head))) if head else []
 
     def of_those_in(self, revision: str, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """Return the receipts whose files are in the commit `revision`."""
         return [receipt for receipt, is_there in self._looked_up(revision, receipts) if is_there]
 
     def delete(self) -> None:
@@ -180,7 +179,6 @@ class RunBranch:
         return stored.only(not is_there for _, is_there in self._looked_up(revision, stored))
 
     def _looked_up(self, revision: str, receipts: Iterable[Receipt]) -> Iterator[tuple[Receipt, bool]]:
-        """Yield each receipt, and whether its files are in the commit `revision`. Works in batches to save memory."""
         left = iter(receipts)
         while some := list(islice(left, _PATHS_PER_REQUEST // 2)):
             digests = self.digests_at(revision, [file.path for file, _ in each_file(some)])

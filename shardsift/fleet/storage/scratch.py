@@ -37,7 +37,6 @@ def scratch_folder(parent: Path | None) -> Iterator[Path]:
 
 
 def remove_abandoned(parent: Path | None) -> None:
-    """Remove the scratch folders of processes that have ended."""
     for lock in (parent or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*/{_LOCK}"):
         if _is_free(lock):
             shutil.rmtree(lock.parent, ignore_errors=True)
