@@ -49,7 +49,6 @@ def main() -> int:
 
 
 def listed() -> Iterator[tuple[str, str]]:
-    """Yield the pages in the navigation, each with the title of its section."""
     return ((page, title) for section in CONFIG["nav"] for title, pages in section.items() for page in pages)
 
 
@@ -123,7 +122,6 @@ def described(name: str, value: object) -> Iterator[str]:
 
 
 def signature(name: str, function: Callable[..., object]) -> str:
-    """Return a signature without the modules of its types. A long one has one parameter a line."""
     found = inspect.signature(function)
     arguments = []
     for parameter in found.parameters.values():
@@ -142,7 +140,6 @@ def _short(text: str) -> str:
 
 
 def as_markdown(block: str) -> str:
-    """Convert a paragraph of a docstring: examples become code, and lines of `name: text` become a list."""
     if block.startswith(">>>"):
         return f"```pycon\n{block}\n```"
     if re.match(r"[a-z_]+(, [a-z_]+)*: ", block):

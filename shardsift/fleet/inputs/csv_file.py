@@ -140,7 +140,6 @@ class CsvFile(LineRows):
         return pa.table(values, schema=schema), _bad_rows(block, starts, problems), left_out
 
     def _texts(self, block: Block) -> tuple[pa.Table, list[int], _Problems]:
-        """Read the fields of a block as text. Also returns the offsets of its rows, and the problems of bad rows."""
         starts, problems = self._split(block)
         if not starts:
             return self._no_texts(), starts, problems

@@ -91,8 +91,6 @@ _SIZE, _STORED_SIZE, _DATA, _DICTIONARY, _DATA_2 = 2, 3, 5, 7, 8  # fields of a 
 
 
 class _Pages:
-    """The pages of a text or bytes column in a row group, from the next row on."""
-
     def __init__(self, file: BinaryIO, chunk: pq.ColumnChunkMetaData) -> None:
         self._file, self._chunk = file, chunk
         self._dictionary = (0, 0, 0)  # its offset, its size in the file, and its decompressed size
@@ -142,7 +140,6 @@ class _Pages:
 
     @cached_property
     def _longest(self) -> int:
-        """The size of the dictionary's longest value, or of the whole dictionary if it cannot be read."""
         at, stored, size = self._dictionary
         with suppress(OSError, ValueError, NotImplementedError):
             content = _read(self._file, at, stored)

@@ -20,8 +20,6 @@ _LUA = resources.files("shardsift.fleet.ledger") / "lua"
 
 
 class LedgerBase:
-    """The connection to Redis, and the Lua scripts. Each script makes one transition."""
-
     def __init__(self, client: redis.Redis, settings: Settings) -> None:
         self.redis = client
         self.lease_seconds = settings.lease_seconds

@@ -48,7 +48,6 @@ class Claim:
 
     @property
     def what(self) -> str:
-        """The shard's name as the start of a log line. The run id is a field of the line."""
         return f"Shard {self.shard.name}"
 
     @property
@@ -160,10 +159,8 @@ class Steering:
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """The place of a published run, and its commit. The commit is empty for folders."""
-
-    uri: str
-    commit: str
+    uri: str  # of the output
+    commit: str  # empty for a folder
     shards: int
 
 

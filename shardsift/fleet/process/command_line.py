@@ -98,7 +98,6 @@ def say(line: str) -> None:
 
 
 def fitted(line: str, stream: TextIO) -> str:
-    """Wrap a line at words if the stream is a terminal."""
     return wrapped(line, get_terminal_size().columns) if stream.isatty() else line
 
 
@@ -330,7 +329,6 @@ def _wrong_settings(error: Exception) -> str:
 
 
 def _lacking() -> str:
-    """Return a message if the working folder or the home folder is missing. Otherwise return an empty text."""
     try:
         Path.cwd()
     except FileNotFoundError:

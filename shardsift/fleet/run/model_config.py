@@ -93,7 +93,6 @@ def threshold_in(config: dict[str, Any]) -> float | None:
 
 
 def most_tokens_in(config: dict[str, Any]) -> int | None:
-    """Return the number of positions, which limits the length of a text. None if unknown."""
     if "fc_dropout" in config:  # loaded by worker/scoring/saved_model.py, which reads longer texts
         return None
     most = sizes_in(config).get("max_position_embeddings")

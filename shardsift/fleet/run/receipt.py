@@ -115,16 +115,14 @@ class ScoringReceipt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Provenance:
-    """The worker and device that did the work, and when. `seconds` has the time of each `Phase`."""
-
     worker: str  # the hash from `disclosed_worker`
     attempt: int
     device: str
     versions: dict[str, str]
     started_at: float  # Unix time
-    finished_at: float
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    tokens: int = 0  # including windows that an interrupted attempt had scored
+    finished_at: float  # Unix time
+    seconds: Mapping[str, float] = field(default_factory=dict)  # by `Phase`
+    tokens: int = 0  # includes windows that an interrupted attempt had scored
 
 
 OTHER_FIELDS = "others"  # counts all fields beyond a limit
@@ -168,7 +166,6 @@ class Receipt:
 
     @property
     def scored_by(self) -> Provenance:
-        """The attempt that computed the scores: this one, or one of an earlier run."""
         return self.scores_provenance or self.provenance
 
     @property

@@ -47,7 +47,6 @@ class Recipe:
 
 
 def recipe_of(model: str) -> Recipe | None:
-    """Return the recipe of a model on the Hub. Ignores the case of the name."""
     return _BY_NAME.get(model.lower())
 
 

@@ -123,7 +123,6 @@ def parts_of(template: str) -> list[tuple[str, str | None]]:
 
 
 def columns_of(template: str) -> tuple[str, ...]:
-    """Return the columns of a template, each once. Raises UsageError as `parts_of` does."""
     return tuple(dict.fromkeys(name for _, name in parts_of(template) if name))
 
 

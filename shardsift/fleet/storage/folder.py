@@ -264,7 +264,6 @@ class FolderOutput(Output):
             raise
 
     def _spec_of(self, run_id: str) -> RunSpec | None:
-        """Read the disclosed spec of another run. None if it cannot be read, because an earlier release wrote it."""
         with suppress(ValueError):
             return RunSpec.from_json(self._files.content(f"{WORKPLACE}/{run_id}/spec.json") or b"")
         return None

@@ -19,10 +19,8 @@ _NO_NETWORK = (httpx2.ConnectError, ConnectionError)
 
 @dataclass(frozen=True, kw_only=True)
 class HubToken:
-    """The owner of a token, and the role that the Hub gives it: `read`, `write` or `fineGrained`."""
-
     user: str
-    role: str
+    role: str  # read, write or fineGrained
 
 
 def check_hub_answers() -> None:

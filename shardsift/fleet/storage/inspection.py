@@ -66,10 +66,8 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredFile:
-    """A file in the output. `sha256` is None if the content was not read."""
-
     size_bytes: int
-    sha256: str | None = None
+    sha256: str | None = None  # None if the content was not read
 
 
 def compare(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> Iterator[Finding]:
@@ -102,7 +100,6 @@ def files_of(receipts: Iterable[Receipt]) -> dict[OutputFile, str]:
 
 
 def problem_of(file: OutputFile, stored: StoredFile | None) -> Problem | None:
-    """Return what is wrong with a file. None if nothing is wrong. `stored` is None if the file does not exist."""
     if stored is None:
         return Problem.MISSING
     if stored.size_bytes != file.size_bytes:

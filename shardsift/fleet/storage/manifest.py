@@ -67,8 +67,6 @@ _OF_EARLIER_RUN = [pa.field("scores_provenance", pa.struct(_PROVENANCE))]  # onl
 
 @dataclass(frozen=True, kw_only=True)
 class ListedRun:
-    """A run as a manifest lists it, without its receipts."""
-
     run_id: str
     spec: RunSpec  # the disclosed spec if the manifest was read back
     left_out: tuple[str, ...] = ()  # failed shards, if the run was published without them

@@ -245,7 +245,6 @@ def read_receipt(content: bytes, run_id: str, *, source: str) -> Receipt | None:
 
 
 def by_shard(receipts: Iterable[Receipt]) -> Iterator[tuple[str, list[Receipt]]]:
-    """Group receipts by shard, in name order."""
     ordered = sorted(receipts, key=lambda receipt: receipt.shard)
     return ((shard, list(found)) for shard, found in groupby(ordered, key=lambda receipt: receipt.shard))
 

@@ -35,7 +35,6 @@ _MAX_REFUSED_COMMITS = 256
 
 class RunBranch:
     def __init__(self, api: HfApi, repo_id: str, run_id: str, target: str) -> None:
-        """Name the run's branch. The run will be published on the branch `target`."""
         self.name = f"{_BRANCHES}{run_id}"
         self._api = api
         self._repo_id = repo_id
@@ -100,7 +99,6 @@ class RunBranch:
         commit(self._api, self._repo_id, [], {path: content}, message=message, to=self.name, parent=head)
 
     def all_of_runs(self) -> dict[str, str]:
-        """Return the branches of all runs in this repository, each with its head commit."""
         return {name: head for name, head in self._heads().items() if name.startswith(_BRANCHES)}
 
     def lacking(self, receipts: Sequence[Receipt]) -> Receipts:
