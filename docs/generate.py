@@ -188,7 +188,7 @@ def _setting(name: str, field: FieldInfo) -> str:
 
 
 def _default(name: str, field: FieldInfo) -> str:
-    """Return the default of a setting as Markdown. Empty if the setting's description has a text for "Unset:"."""
+    """Return a setting's default as Markdown. Empty if its description explains what "Unset" means."""
     if field.default is None or "Unset:" in (field.description or ""):
         return ""
     if name == "state_dir":

@@ -48,7 +48,10 @@ class NotedRows(BadRows):
 def note_bad_rows(
     found: BadRows, bad: BadRows | None, *, first_row: int, uri: str, left_out: LeftOut | None = None
 ) -> None:
-    """Add a block's bad rows to `bad`, with `first_row` added to their numbers. If `bad` is None, raise ShardError."""
+    """Add a block's bad rows to `bad`, with `first_row` added to their numbers.
+
+    If `bad` is None, raises ShardError for the first bad row.
+    """
     if bad is None:
         for row in found.values():
             raise ShardError(f"{uri}, {row}. {row.remedy}")

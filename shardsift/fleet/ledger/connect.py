@@ -51,7 +51,10 @@ def connect(settings: Settings, *, wait_seconds: float = 0.0) -> redis.Redis:
 
 
 def why_no_writes(client: redis.Redis) -> str:
-    """Return why Redis refuses to write, and what to do. Empty if it accepts writes, or does not say why it refuses."""
+    """Return why Redis refuses to write, and what to do.
+
+    Empty if it accepts writes, or if INFO does not show the reason.
+    """
     try:
         info = client.info()
     except redis.ResponseError:  # this user or a managed service may not call INFO

@@ -87,7 +87,7 @@ class Ledger(Attempts, Results):
         self.redis.hset(Keys(run_id).run, "queued_ms", self._now_ms())
 
     def mark_enqueued(self, run_id: str) -> None:
-        """Note that all shards of a run and all receipts found for it are written. Also store the number of its shards.
+        """Note that all shards of a run and all receipts found for it are written. Also store the number of shards.
 
         An extension that is enqueued again may have more shards than its plan, because it keeps shards whose files have
         gone.
@@ -207,9 +207,9 @@ class Ledger(Attempts, Results):
         self.redis.hset(Keys(run_id).run, "evidence", evidence)
 
     def retry(self, run_id: str, *, changed: Iterable[str] = ()) -> int:
-        """Queue the failed shards again, with their attempts reset. Returns the number of shards. Ends a cancellation.
+        """Queue the failed shards again, with their attempts reset. Returns the number of queued shards.
 
-        Also queues the done shards in `changed`, whose input files have changed.
+        Also queues the done shards in `changed`, whose input files have changed. Ends a cancellation.
         """
         keys = Keys(run_id)
         self.redis.hdel(keys.run, "cancelled", "failed_attempts")
@@ -219,7 +219,7 @@ class Ledger(Attempts, Results):
         return sum(self._run_script("retry", keys.of(), batch) for batch in batches(names))
 
     def requeue(self, run_id: str, damaged: Mapping[str, str], *, of: Iterable[Receipt] = ()) -> int:
-        """Queue done shards again whose stored files are lost or damaged. `damaged` maps each shard to the reason.
+        """Queue done shards again because their stored files are lost or damaged. `damaged` maps shards to reasons.
 
         Subtracts their rows from the totals. The run no longer counts as published. A shard that is found damaged three
         times is failed instead. Skips shards that were scored again after the receipts `of` were read. Returns the
@@ -284,7 +284,10 @@ class Ledger(Attempts, Results):
         return [str(name) for name in self.redis.zrangebyscore(Keys(run_id).sent, "-inf", age_ms)]
 
     def queue_again(self, run_id: str, shards: Iterable[str], *, seconds: float) -> list[str]:
-        """Queue those of the shards again whose message was sent at least `seconds` ago. Returns their names."""
+        """Queue each of these shards again if its message was sent at least `seconds` ago.
+
+        Returns the names of the queued ones.
+        """
         age_ms = int(seconds * 1000)
         return [
             name
@@ -302,7 +305,7 @@ class Ledger(Attempts, Results):
     # --- What a finalizer notes about a run. What is published is known only from the output itself. ---
 
     def wait_for_finished_run(self, seconds: float) -> bool:
-        """Wait up to `seconds` until a worker has finished the last shard of a run. Returns False if none has.
+        """Wait up to `seconds` until a worker has finished the last shard of a run. Returns False after a timeout.
 
         A worker wakes only one finalizer. If that finalizer dies, the wake is lost, so also check the runs from time to
         time.

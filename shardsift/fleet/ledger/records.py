@@ -179,7 +179,10 @@ class RunState:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenRun:
-    """A run with open shards. `running` shards have a worker. `queued` counts only shards that may still get one."""
+    """A run with open shards.
+
+    `running` shards have a worker. `queued` is the number of further shards that may get one.
+    """
 
     run_id: str
     spec: RunSpec

@@ -78,7 +78,7 @@ class Wanted:
 class Demand:
     """The number of open shards that need `load`. `queued` shards have no worker yet; `running` shards have one.
 
-    If a run limits its workers, `queued` counts only as many of its shards as it may still get workers.
+    A run with a limit of workers adds at most one `queued` shard for each worker that it may still get.
     """
 
     load: Load

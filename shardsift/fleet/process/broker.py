@@ -78,7 +78,7 @@ class _App(Celery):  # type: ignore[misc]  # Celery is untyped
 class InstalledModules(AppLoader):  # type: ignore[misc]
     """A loader that imports tasks from installed modules only.
 
-    Celery's own also looks in the current folder, and would import any worker.py there.
+    Celery's own loader also looks in the current folder, and would import any worker.py there.
     """
 
     def read_configuration(self, env: str = "") -> dict[str, Any]:

@@ -185,9 +185,9 @@ class _Command(_PlainHelp, TyperCommand):
         return rest
 
     def _check_values(self, given: list[str]) -> None:
-        """Raise UsageError if an option lacks its value, or a long option has only one dash.
+        """Raise UsageError if an option lacks its value, or if a long option has only one dash.
 
-        Click would take the next option for the missing value.
+        Without this check, Click would use the next option as the missing value.
         """
         with_value = {name for option in self.params if _takes_value(option) for name in option.opts}
         names = {name for option in self.params for name in option.opts if name.startswith("-")}

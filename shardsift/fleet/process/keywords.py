@@ -65,7 +65,7 @@ def with_options_of(
 
 
 def _as_typer_takes_it(annotation: Any) -> Any:
-    """Annotate a repeatable option as a list. Typer takes a tuple for one option with several values."""
+    """Annotate a repeatable option as a list. Typer treats a tuple as one option with several values."""
     if get_args(annotation)[:1] != (SEVERAL,):
         return annotation
     return Annotated[(list[str], *annotation.__metadata__)]
@@ -147,8 +147,8 @@ def check_number(name: str, value: Any, *, least: float = -math.inf, whole: bool
 def texts_of_places(places: Location | Sequence[Location], keyword: str = "input") -> tuple[str, ...]:
     """Convert one or more locations to texts.
 
-    A Path becomes absolute, so that it is not taken for a run id or a name on the Hub. Raises UsageError for a value of
-    another type. Its message names `keyword`.
+    A Path becomes absolute, so that it cannot be mistaken for a run id or a name on the Hub. Raises UsageError for a
+    value of another type. The message names `keyword`.
     """
     if not isinstance(places, (str, os.PathLike, Iterable)):
         raise UsageError(f"{keyword}={places!r} is wrong: it is a path or URI, or a list of them.")

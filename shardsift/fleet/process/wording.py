@@ -93,6 +93,6 @@ def local_path(place: str) -> Path:
 def is_place(target: str) -> bool:
     """Return whether this is a path or URI, not a run id.
 
-    A run id has no slash and does not begin with a dot or a tilde.
+    It is if it has a slash, begins with a dot or a tilde, or exists as a path.
     """
     return "/" in target or target.startswith((".", "~")) or Path(target).exists()

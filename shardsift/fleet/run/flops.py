@@ -63,7 +63,7 @@ class Shape:
 
     @property
     def matrices(self) -> tuple[tuple[int, int, int], ...]:
-        """The matrices of one layer, as (rows, columns, how many)."""
+        """The matrices of one layer, as (rows, columns, count)."""
         return (
             (self.hidden, self.attention, 1),
             (self.hidden, self.key_value, 2),

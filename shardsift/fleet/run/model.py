@@ -23,7 +23,8 @@ class Model:
     """A model at one revision: a Hub name, a folder, or anything else that its kind of scorer loads.
 
     `revision` is the Hub's commit; for a folder, it is `sha256-` and a digest of its files. `labels` names the outputs.
-    `function` turns outputs into scores, unless the user names another. `scorer` is the name of the kind of scorer.
+    `function` turns outputs into scores, unless the user names another function. `scorer` is the name of the kind of
+    scorer.
     """
 
     __pydantic_config__ = UNKNOWN_FIELDS_REFUSED

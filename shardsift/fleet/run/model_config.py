@@ -41,7 +41,7 @@ def has_two_heads(config: dict[str, Any]) -> bool:
 def labels_of(config: dict[str, Any], name: str) -> tuple[str, ...]:
     """Return the name of each output. A name that is not a string is given as JSON.
 
-    Raises UsageError if the config is not one of a sequence classifier, or its labels are invalid.
+    Raises UsageError if the model is not a sequence classifier, or if its labels are invalid.
     """
     _check_architecture(config, name)
     named, count = config.get("id2label"), config.get("num_labels", _DEFAULT_LABELS)
@@ -75,7 +75,10 @@ def _check_architecture(config: dict[str, Any], name: str) -> None:
 
 
 def function_of(config: dict[str, Any], *, outputs: int) -> Function:
-    """Return the function that transformers' text-classification pipeline applies, except that one output stays raw."""
+    """Return the function that transformers' text-classification pipeline applies.
+
+    Unlike there, a single output stays raw.
+    """
     problem = config.get("problem_type")
     if problem == "multi_label_classification":
         return "sigmoid"

@@ -248,10 +248,7 @@ _MOST_BYTES = 4096
 
 
 class Phase(StrEnum):
-    """A phase in the thread that scores a shard.
-
-    Phases do not overlap, so their times add up to that of the attempt.
-    """
+    """A phase in the thread that scores a shard. Phases do not overlap, so their times add up to the attempt's time."""
 
     INPUT = "input"  # waiting for rows to be read
     TOKENIZE = "tokenize"  # waiting for the tokenizer, which works ahead in its own thread

@@ -17,7 +17,7 @@ _ABOUT = "model", "checked", "url", "note", "int_score", "zero_shot"
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A model and its options, by their names in `RunOptions`. None means that the recipe does not set an option.
+    """A model and its options, by their names in `RunOptions`. None means that the recipe does not set the option.
 
     If `checked` is "checked", a test compares our scores with those of the source's code, on a small random model of
     this architecture. Otherwise the options were only read from the source, which is `url` or the model's card.

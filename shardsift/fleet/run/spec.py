@@ -111,7 +111,10 @@ class RunSpec:
 
     @property
     def served_by(self) -> tuple[Model, ...]:
-        """The models that a worker loads for this run, or earlier runs whose scores it reads, each once."""
+        """The models that a worker loads for this run, without repeats.
+
+        Such a model may be an earlier run, whose scores are read.
+        """
         return tuple(dict.fromkeys(scoring.served_by for scoring in self.scorings))
 
     @property
@@ -130,7 +133,10 @@ class RunSpec:
 
     @property
     def subset_names(self) -> tuple[str, ...]:
-        """The subsets of the dataset: crawls, or the --subset. Each is the first folder of its shards' names."""
+        """The subsets of the dataset that the run reads: its crawls, or the value of --subset.
+
+        Each is the first folder in the names of its shards.
+        """
         return (self.crawl,) if self.crawl else self.subsets
 
     @property
@@ -148,7 +154,7 @@ class RunSpec:
 
     @property
     def charted(self) -> dict[str, tuple[int, int | None]]:
-        """The score columns to chart: those of each scoring that the filter names, or its main score if there are none.
+        """The score columns to chart: for each scoring, its columns in the filter, or its main score if there are none.
 
         Columns in the filter come first. Maps each column to the index of its scoring and the index of its label, which
         is None for the main score.
@@ -162,7 +168,7 @@ class RunSpec:
         return dict(sorted(found.items(), key=lambda one: not self.filter_names(one[0])))
 
     def has_scores_of(self, other: "RunSpec") -> bool:
-        """Return whether this run gives each row the same scores as the other run, but has another filter."""
+        """Return whether this run gives each row the same scores as `other`, but has another filter."""
         places = {"output_uri", "input_uris"} if is_folder_revision(self.input_revision) else {"output_uri"}
         free = {*BY_SCORES, *places, "rows_per_task", "max_bad_rows"}
         has_same = replace(self, **{name: getattr(other, name) for name in free}) == other
@@ -248,9 +254,9 @@ def part_name(file: str, number: int) -> str:
 
 
 def file_name(shard: str, files: Container[str]) -> str:
-    """Return the name of the file that a shard is, or is a part of.
+    """Return the name of the whole file to which a shard belongs.
 
-    `files` has the names of all files. It is needed because a whole file may have a name like that of a part.
+    `files` has the names of all files. It is needed because the name of a whole file may look like that of a part.
     """
     return shard if shard in files else whole_name(shard)
 
@@ -260,7 +266,7 @@ def whole_name(shard: str) -> str:
 
 
 def merge_group(shard: str) -> tuple[str, ...]:
-    """Return a shard's folder, and the split or `key=value` in its file name. Only shards of equal groups are merged.
+    """Return a shard's folder, and the dataset split or `key=value` in its file name. Only equal groups are merged.
 
     Readers take a year, a language or a split from a path, so the path must be true for all rows in a file.
     """
@@ -292,9 +298,9 @@ _ROOT = re.compile(  # the root of a file system, a bucket or a home folder, per
 
 
 def disclosed_spec(spec: RunSpec) -> RunSpec:
-    """Return the spec to publish, without private paths and names. Its `run_id` differs from the run's.
+    """Return the spec to publish, without private paths and names.
 
-    The run's own id is a digest of the complete spec.
+    Its `run_id` differs from the run's own id, which is a digest of the complete spec.
     """
     return replace(
         spec,

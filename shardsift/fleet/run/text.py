@@ -186,7 +186,10 @@ def pairs(firsts: pa.LargeStringArray, seconds: pa.LargeStringArray) -> pa.Struc
 
 
 def is_blank(texts: pa.LargeStringArray | pa.StructArray) -> pa.BooleanArray:
-    """Return whether each text, or at least one text of a pair, is empty or only Unicode white space. Null for null."""
+    """Return for each text whether it is empty or only Unicode white space. Null for null.
+
+    A pair counts as blank if one of its texts does.
+    """
     if isinstance(texts, pa.StructArray):
         return pc.or_(*map(is_blank, texts.flatten()))
     return pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))

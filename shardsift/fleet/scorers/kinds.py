@@ -30,7 +30,7 @@ class ScorerKind:
     """A kind of scorer: how to find a model, and how to load it.
 
     `resolve(name, revision)` returns the model at one revision, with a label for each output. `revision` is None if the
-    user named none. It raises UsageError if there is no such model.
+    user named none. `resolve` raises UsageError if there is no such model.
 
     `loader` is `package.module:function`. The function takes the model and the worker's Settings, and returns a
     `shardsift.scorers.Scorer`. `requires` lists modules that the function imports and that a light installation may

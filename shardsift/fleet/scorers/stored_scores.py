@@ -9,7 +9,7 @@ from shardsift.fleet.storage.output import MANIFEST_PATH
 
 
 def resolve_stored(name: str, revision: str | None) -> Model:
-    """Return the run published at a URI as a model. The model's revision is a digest of the run's scores.
+    """Return a model that stands for the run published at a URI. Its revision is a digest of the run's scores.
 
     `name` is a folder, a bucket or `hf://datasets/…`. Raises UsageError if no run is published there, or if its scores
     have another revision.

@@ -54,7 +54,10 @@ _XET_STATUS = re.compile(r"HTTP status \w+ error \((\d{3})")  # hf_xet reports t
 
 @contextmanager
 def translated(doing: str) -> Iterator[None]:
-    """Convert a library's error in a block to one of ours. The message starts with `doing`: "Reading shard 00042"."""
+    """Convert a library's error in a block to a ShardError or TransientError.
+
+    Its message starts with `doing`, such as "Reading shard 00042".
+    """
     try:
         yield
     except ShardsiftError:
@@ -67,7 +70,7 @@ def translated(doing: str) -> Iterator[None]:
 
 
 def storage_error(error: Exception, doing: str) -> ShardError | TransientError | None:
-    """Convert a library's error to one of ours. None if no library raised it, so it is a bug of ours."""
+    """Convert a library's error to a ShardError or TransientError. None for any other error, which is a bug of ours."""
     if lack := lack_of(error):
         return TransientError(f"{doing}: {lack}")
     if isinstance(error, _LIBRARIES_ERRORS):

@@ -49,7 +49,7 @@ SHARDS_A_COMMIT = 5_000  # with two files each; the client's documentation gives
 class HubOutput(Output):
     """An output in a dataset repository. Staged files are blobs that no commit refers to, so readers do not see them.
 
-    Until they are committed, the Hub may drop them. Until then, their receipts are only in the ledger and in `state`.
+    Before they are committed, the Hub may drop them, and their receipts are only in the ledger and in `state`.
     """
 
     def __init__(self, uri: str, run_id: str, state: FolderOutput | None = None) -> None:

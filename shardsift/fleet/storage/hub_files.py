@@ -66,7 +66,7 @@ class HubFiles(HfFileSystem):
 class BucketFiles(HubFiles):
     """The files of a bucket on the Hub. Nothing is cached, because other processes change the bucket.
 
-    Methods make few requests and raise the Hub's errors. The client's methods take any error for a missing file.
+    Methods make few requests and raise the Hub's errors. The client's methods treat any error as a missing file.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -133,7 +133,7 @@ class BucketFiles(HubFiles):
 class _WholeAnswers(HfFileSystemFile):
     """A file that checks the length of each answer.
 
-    The client takes any answer with status 200 for the requested bytes.
+    The client accepts any answer with status 200 as the requested bytes.
     """
 
     def _fetch_range(self, start: int, end: int) -> bytes:

@@ -36,10 +36,7 @@ _DETAILS = {Problem.SIZE: "its size differs", Problem.SHA256: "its sha256 differ
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """A difference between a path in the output and what was published.
-
-    `shard` is None for the manifest, the card and foreign files.
-    """
+    """A path that differs from what was published. `shard` is None for the manifest, the card and foreign files."""
 
     path: str
     shard: str | None = None
@@ -52,7 +49,7 @@ class Finding:
 
     @property
     def is_mendable(self) -> bool:
-        """Whether publishing the run again repairs this. It leaves foreign files and edited cards alone."""
+        """Whether publishing the run again repairs this finding. Foreign files and edited cards are left alone."""
         return self.is_damage and self.problem is not Problem.FOREIGN
 
     @property

@@ -74,9 +74,9 @@ class ListedRun:
     command: str | None = None  # the command that makes the same rows again, without local paths
 
     def listed(self, *, replaced: int = 0) -> "ListedRun":
-        """Return this run for the list in a manifest of several runs.
+        """Return this run as an entry of a manifest of several runs.
 
-        `replaced` is the number of its shards in later runs.
+        Later runs have scored `replaced` of its shards again.
         """
         return ListedRun(
             run_id=self.run_id,
@@ -120,9 +120,9 @@ class Manifest(ListedRun):
         return spec.extends in self.run_ids and not differences_in_meaning(self.spec, spec)
 
     def gives_way_to(self, spec: RunSpec) -> bool:
-        """Return whether a run with this spec may replace this one in its output.
+        """Return whether a run with this spec may replace this dataset in its output.
 
-        It may if it replaces the run in place, and filters exactly the scores that this run stored.
+        It may if it runs in place, and filters exactly the scores that are stored here.
         """
         found = {one.scores_from.revision for one in spec.scorings if one.scores_from}
         return spec.is_in_place and found == {scores_revision(self.receipts)}

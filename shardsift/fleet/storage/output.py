@@ -133,7 +133,7 @@ class Output(Protocol):
         """Give up the output, and remove what this run has stored but not published."""
 
     def accepted(self) -> dict[str, AcceptedFiles]:
-        """Return the records of changed input files that `producer retry` accepted, by run.
+        """Return the records of changed input files that `producer retry` accepted, by run id.
 
         An output may still have the record of an earlier run.
         """
@@ -321,7 +321,7 @@ def refilter_command(target: str, there: RunSpec, here: RunSpec) -> str:
 
 
 def refuse_files_of_others(uri: str, names: Collection[str], card: bytes | None) -> None:
-    """Raise UsageError if an output already holds data, or a card or picture that ours would replace.
+    """Raise UsageError if an output already holds data, or a card or picture that this run would overwrite.
 
     `names` has the names of its files and folders; `card` is the content of its card. Call this only if the run has
     published nothing here.

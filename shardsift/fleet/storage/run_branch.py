@@ -112,8 +112,8 @@ class RunBranch:
     def save(self, receipts: Sequence[Receipt]) -> None:
         """Commit the receipts that are not committed yet, as one wave. May run twice.
 
-        If the Hub has dropped blobs, halves the wave until it finds their shards, commits the others, and raises
-        OutputDamaged with the shards that it found. Raises PublishConflict if another commit came first.
+        If the Hub has dropped blobs, splits the wave in halves until it finds the affected shards, commits the others,
+        and raises OutputDamaged with the affected ones. Raises PublishConflict if another commit came first.
         """
         # Read first: if another process commits a wave after this, our commit is refused and does not repeat its files.
         heads = self._heads()
@@ -126,9 +126,9 @@ class RunBranch:
             raise OutputDamaged(dropped)
 
     def _commit(self, wave: Sequence[Receipt], parent: str) -> dict[str, str]:
-        """Commit a wave.
+        """Commit a wave, or its halves if the Hub has dropped one of its blobs.
 
-        If the Hub has dropped a blob of it, commit its halves. Returns the shards left out, with the reasons.
+        Returns the shards left out, with the reasons.
         """
         dropped: dict[str, str] = {}
         refused, parts = 0, deque([wave])
@@ -165,7 +165,7 @@ class RunBranch:
                 raise
 
     def _heads(self) -> dict[str, str]:
-        """Return the head commit of each branch, and of the pull request that the run is published on, if it is one."""
+        """Return the head commit of each branch. Includes a pull request if the run is published on one."""
         is_pull_request = self._target.startswith(PULL_REQUEST)
         refs = self._api.list_repo_refs(self._repo_id, repo_type="dataset", include_pull_requests=is_pull_request)
         pull_requests = {pull_request.ref: pull_request.target_commit for pull_request in refs.pull_requests or ()}
@@ -198,7 +198,7 @@ class RunBranch:
             )
 
     def _reservations(self, published: Collection[str]) -> dict[str, datetime | None]:
-        """Return the other, unpublished runs that have reserved the repository, each with the time when it did."""
+        """Return the other, unpublished runs that have reserved the repository, and the times of their reservations."""
         others = {name.removeprefix(_BRANCHES) for name in self.all_of_runs() if name != self.name}
         return {other: self._reserved_at(other) for other in sorted(others - {*published}) if self._has_spec(other)}
 
