@@ -86,8 +86,9 @@ def top_up(app: Celery, ledger: Ledger, run_id: str, queue: str) -> int:
 def queue_lost_shards(ledger: Ledger, run_id: str, *, resend_seconds: float) -> int:
     """Queue shards again if their message is older than `resend_seconds` and no longer in the queue. Returns how many.
 
-    Redis lost the message, or a worker died while it took the message. A worker may also hold the message while it
-    loads its model. The shard is then sent twice, and the ledger refuses the second claim. May run twice.
+    A message is gone if Redis lost it, or if a worker died while it took the message. A worker may also hold the
+    message while it loads its model. The shard is then sent twice, and the ledger refuses the second claim. May run
+    twice.
     """
     overdue = ledger.sent_before(run_id, seconds=resend_seconds)
     if not overdue:

@@ -54,8 +54,8 @@ class NothingToAdd(ShardsiftError):
 class ShardError(ShardsiftError):
     """The shard cannot be scored, because its file is missing, corrupt or has the wrong schema.
 
-    It is not tried again, except if `of_machine`: the cause is then this machine, which lacks a token, a permission or
-    a mount, and other machines may try the shard.
+    It is not tried again, unless `of_machine`. Then the cause is this machine, which lacks a token, a permission or a
+    mount, and other machines may try the shard.
     """
 
     def __init__(self, message: str, *, of_machine: bool = False) -> None:
@@ -64,7 +64,7 @@ class ShardError(ShardsiftError):
 
 
 class TransientError(ShardsiftError):
-    """A failure of the network, a disk or a service that may pass by itself.
+    """A failure that may pass by itself: of the network, a disk or a service.
 
     `retry_after_seconds` is the wait that the service asked for; None if it asked for none. If `of_machine`, the cause
     is this machine, such as expired credentials.

@@ -33,7 +33,7 @@ LeftOut = dict[int, tuple[str, ...]]  # by the number of the row: its fields tha
 
 
 class NotedRows(BadRows):
-    """The bad rows, and the fields that were left out of good rows."""
+    """Bad rows, and in `left_out` the fields that were left out of good rows."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -180,7 +180,7 @@ def row_group_rows(parquet: pq.ParquetFile) -> list[int]:
 
 
 def _of_the_run(schema: pa.Schema, columns: ColumnTypes) -> pa.Schema:
-    """Return the run's columns, for a file without rows. pandas gives the columns of such a file the type null."""
+    """Return the run's schema for a file without rows. pandas gives all columns of such a file the type null."""
     try:
         known = pa.schema([(name, type_named(kind)) for name, kind in columns], metadata=schema.metadata)
     except ValueError:  # the name does not identify one type
@@ -238,7 +238,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _bad_rows(batch: pa.RecordBatch, first_row: int) -> BadRows:
-    """Find the rows with a text that is not valid UTF-8, which cannot be converted to a Python value."""
+    """Find the rows with a text that is not valid UTF-8. Python cannot read such a text."""
     try:
         batch.validate(full=True)
     except pa.ArrowInvalid:  # may have another reason, such as a time of day of more than 24 h

@@ -133,7 +133,7 @@ class _Pages:
         return found + self._repeated(coded)
 
     def _repeated(self, values: int) -> int:
-        """Return an upper bound of the bytes that decoding this many dictionary-coded values adds to the dictionary."""
+        """Return an upper bound of the decoded bytes of `values` dictionary-coded values, without the dictionary."""
         repeated = min(values, self._coded - self._entries)
         whole = repeated * self._dictionary[2]
         return whole if whole <= _MOST_BYTES // 8 else repeated * self._longest

@@ -36,7 +36,7 @@ def wrapped(line: str, width: int) -> str:
 
 
 def left_out_line(fields: Mapping[str, int]) -> str:
-    """List the input's fields that the output lacks, with their rows: `meta.by (38 rows) and 2 more`."""
+    """List the input's fields that the output lacks, with row counts: `meta.by (38 rows) and 2 more`."""
     return first_of([f"{name} ({counted(rows, 'row')})" for name, rows in fields.items()], _MOST_FIELDS)
 
 
@@ -93,6 +93,6 @@ def local_path(place: str) -> Path:
 def is_place(target: str) -> bool:
     """Return whether this is a path or URI, not a run id.
 
-    It is if it has a slash, begins with a dot or a tilde, or exists as a path.
+    A path or URI has a slash, begins with a dot or a tilde, or exists on this machine.
     """
     return "/" in target or target.startswith((".", "~")) or Path(target).exists()

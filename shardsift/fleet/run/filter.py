@@ -175,7 +175,7 @@ _OF_THREAD = _OfThread()
 
 
 def filter_of_thread(where: str, schema: pa.Schema) -> Filter:
-    """Return this thread's filter for a condition and a schema. It is cached, because many files are small."""
+    """Return this thread's filter for a condition and a schema. It is cached, because making one is slow."""
     return _OF_THREAD.made(where, schema)
 
 

@@ -75,9 +75,9 @@ def _check_architecture(config: dict[str, Any], name: str) -> None:
 
 
 def function_of(config: dict[str, Any], *, outputs: int) -> Function:
-    """Return the function that transformers' text-classification pipeline applies.
+    """Return the function that transformers' text-classification pipeline applies to the logits.
 
-    Unlike there, a single output stays raw.
+    The exception is a model with a single output, whose score stays raw.
     """
     problem = config.get("problem_type")
     if problem == "multi_label_classification":

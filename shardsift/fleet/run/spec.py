@@ -324,8 +324,8 @@ def disclosed_inputs(spec: RunSpec) -> tuple[str, ...]:
 def disclosed_source(shard: Shard, subsets: Container[str]) -> str:
     """Return a shard's source to publish: a Hub URI unchanged, otherwise the path below the input's root.
 
-    A shard's name may begin with a --subset, which is not a folder below the root. It is left out, because the source
-    would otherwise disclose the input's folder.
+    A shard's name may begin with a --subset, which is not a folder below the root. That part is left out, because the
+    source would otherwise disclose the input's folder.
     """
     if shard.uri.startswith(_HUB):
         return shard.uri

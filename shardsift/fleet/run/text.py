@@ -22,7 +22,7 @@ from shardsift.fleet.run.scoring import Scoring
 
 
 class TextOptions(Protocol):
-    """The options that name the text, from `producer/planning/options.py`."""
+    """The options that choose the text columns. The options of a run implement it."""
 
     @property
     def text_column(self) -> str | None: ...

@@ -91,8 +91,8 @@ class ListedRun:
 class Manifest(ListedRun):
     """The content of a manifest: everything that one run published, or several runs that extend one dataset.
 
-    With several runs, the id is that of the latest run, and the other fields describe all runs together. For example,
-    the spec names the inputs of all.
+    With several runs, `run_id` is the id of the latest one, and the other fields describe all runs together. For
+    example, the spec names the inputs of all.
     """
 
     receipts: Sequence[Receipt]
@@ -253,9 +253,9 @@ def replaced_files(before: Manifest | None, after: Manifest | None) -> list[str]
 
 
 def is_outdated(before: Manifest | None, after: Manifest | None, run_id: str) -> bool:
-    """Return whether `after`, which a run is about to publish, lacks receipts of other runs that `before` lists.
+    """Return whether publishing `after` over `before` would lose receipts of other runs.
 
-    Receipts of shards that the run has scored again may go. All may go if the run replaces the dataset in place.
+    Receipts of shards that the run `run_id` has scored again may go. All may go if it replaces the dataset in place.
     """
     if before is None or after is None or before.gives_way_to(after.spec):
         return False

@@ -71,7 +71,7 @@ class RunBranch:
         return next(iter(self._reservations(published)), None)
 
     def reserve(self, spec: RunSpec, published: Collection[str]) -> str | None:
-        """Reserve the repository by committing the spec to the branch. Returns the other run if one has reserved it.
+        """Reserve the repository by committing the spec to the branch. Returns another run if that run has reserved it.
 
         If two runs reserve at the same moment, at least one sees the other after its own commit. A run that sees
         another continues only if its own commit is earlier by the Hub's clock; otherwise it removes its branch. So at
