@@ -1,8 +1,8 @@
 """Build the site from the pages of the repository into build/site/html. `make site` runs it; broken links are errors.
 
-zensical.toml has the order of the pages. They keep their folders, so that links between them work as they do in the repository.
-Other links lead to the repository. A link to a Python or TOML file that is a paragraph of its own shows the file. The reference
-of the Python API is written from the docstrings, and llms.txt from the navigation.
+zensical.toml has the order of the pages. Pages keep their folders, so that links between them work as they do in the
+repository. Other links lead to the repository. A link to a Python or TOML file shows the file if the link is a
+paragraph of its own. The reference of the Python API is written from the docstrings, and llms.txt from the navigation.
 """
 
 import inspect

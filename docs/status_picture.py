@@ -1,7 +1,8 @@
-"""Draw pictures/status.svg: the screen of `producer status --watch` in the middle of a real run with the model of the demo.
+"""Draw pictures/status.svg: `producer status --watch` in the middle of a real run with the model of the demo.
 
-`python docs/status_picture.py FOLDER` does that run below FOLDER, whose path the screen shows, and stops it when the picture
-is there: about four minutes on two CPU cores. It replaces what an earlier call left in FOLDER.
+`python docs/status_picture.py FOLDER` starts that run below FOLDER, and stops it when the picture is drawn: after about
+four minutes on two CPU cores. The picture shows the path of FOLDER. The command replaces what an earlier call left
+there.
 """
 
 import io

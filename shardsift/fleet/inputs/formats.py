@@ -1,4 +1,4 @@
-"""The formats of input files, by the endings of their names in any case."""
+"""The formats of input files, recognised by the endings of their names. The case does not matter."""
 
 from typing import Literal
 

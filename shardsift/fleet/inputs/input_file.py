@@ -1,4 +1,4 @@
-"""The interface of an input file, and its rows that cannot be read."""
+"""The interface of an input file, and the records of its rows that cannot be read."""
 
 import math
 from collections.abc import Collection, Iterator, Sequence

@@ -33,7 +33,7 @@ from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, model_names, with_rev
 class Process(StrEnum):
     """The kind of process that reads a setting.
 
-    It is in the metadata of each field of Settings, and groups docs/settings.md.
+    Fields of Settings have it as metadata, by which docs/settings.md is grouped.
     """
 
     PRODUCER = "producer"  # a command of `producer`, without the finalizer

@@ -1,4 +1,4 @@
-"""The model of a run: a kind of scorer, and the model that it loads. Loaded by `shardsift/fleet/scorers/kinds.py`."""
+"""The model of a run, and the kind of scorer that loads it. `shardsift/fleet/scorers/kinds.py` finds the kinds."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Read a model's config.json, without transformers but like it, and check the type of each value.
+"""Read a model's config.json as transformers does, but without importing it. Checks the type of each value.
 
 Values that transformers does not accept raise UsageError and no other exception.
 """
@@ -77,7 +77,7 @@ def _check_architecture(config: dict[str, Any], name: str) -> None:
 def function_of(config: dict[str, Any], *, outputs: int) -> Function:
     """Return the function that transformers' text-classification pipeline applies to the logits.
 
-    The exception is a model with a single output, whose score stays raw.
+    The exception is a single output: it stays raw, unless the config says `multi_label_classification`.
     """
     problem = config.get("problem_type")
     if problem == "multi_label_classification":

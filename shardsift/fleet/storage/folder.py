@@ -1,7 +1,7 @@
 """An output in a folder, a bucket or anything that fsspec can write.
 
 <output>/.shardsift/<run_id>/spec.json                    the run that this output belongs to
-<output>/.shardsift/<run_id>/manifest.parquet             of an output of several runs: as this one found or published it
+<output>/.shardsift/<run_id>/manifest.parquet             if several runs share the output: as this run found or published it
 <output>/.shardsift/accepted.json                         changed input files that `producer retry` accepted
 <output>/.shardsift/<run_id>/receipts/<shard>/<attempt>.json
 <output>/.shardsift/<run_id>/staged/data/…/<attempt>      until published

@@ -1,4 +1,4 @@
-"""The manifest: one row per shard, made from its receipt. It is published with the data, to verify them later.
+"""The manifest: one row per shard, made from its receipt. It is published with the data, so that they can be verified.
 
 It contains a digest of its own content, which `read_manifest` checks.
 """
