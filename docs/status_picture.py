@@ -69,7 +69,6 @@ def main(folder: Path) -> None:
 
 
 def picture_of(status: RunStatus) -> str:
-    """Return the screen as SVG, as wide as its longest line. The SVG loads nothing."""
     screen = screen_text(status, width=240)
     console = Console(record=True, width=max(map(len, screen.plain.splitlines())), file=io.StringIO())
     console.print(screen)

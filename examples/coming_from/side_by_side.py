@@ -43,7 +43,6 @@ def arguments(page: str, model: str) -> argparse.Namespace:
 
 
 def ours(model: str, dtype: str = "auto", **options: object) -> Way:
-    """Return the way that uses shardsift. The model is loaded before the clock starts."""
     scorer = shardsift.load_scorer(model, dtype=dtype)
     dtype = scorer.info.dtype
     return Way(name="shardsift", dtype=dtype, score=lambda texts: scorer.score(texts, **options))

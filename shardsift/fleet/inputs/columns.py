@@ -130,7 +130,6 @@ def _stored(kind: pa.DataType) -> pa.DataType:
 
 
 def _parsed(name: str) -> tuple[pa.DataType, str]:
-    """Parse the type at the start of a text. Returns the type and the rest of the text."""
     if name.startswith("struct<"):
         fields, rest = _fields(name.removeprefix("struct<"))
         return pa.struct(fields), rest

@@ -79,7 +79,6 @@ def unchanged(shard: Shard) -> Iterator[None]:
 
 
 def check_unchanged(shard: Shard) -> None:
-    """Raise ShardError if the shard's file is not the one that was enqueued."""
     now, _ = identity_now(shard.uri)
     if now != shard.identity:
         raise ShardError(

@@ -94,7 +94,7 @@ class JsonLines(LineRows):
         return _reader_of(pa.struct([(name, read_as(kind)) for name, kind in self.columns]))
 
     def _parsed(self, data: bytes) -> pa.Table | None:
-        """Read some lines with pyarrow. None unless it reads each line as one object, without loss."""
+        """Read some lines with pyarrow. None if pyarrow refuses a line, or may change a value."""
         if not is_utf8(data) or not _are_objects(data):
             return None
         try:

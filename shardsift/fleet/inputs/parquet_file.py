@@ -180,7 +180,10 @@ def row_group_rows(parquet: pq.ParquetFile) -> list[int]:
 
 
 def _of_the_run(schema: pa.Schema, columns: ColumnTypes) -> pa.Schema:
-    """Return the run's schema for a file without rows. pandas gives all columns of such a file the type null."""
+    """Return the run's schema for a file without rows.
+
+    The types in such a file may be wrong: pandas writes null for all columns.
+    """
     try:
         known = pa.schema([(name, type_named(kind)) for name, kind in columns], metadata=schema.metadata)
     except ValueError:  # the name does not identify one type

@@ -49,7 +49,6 @@ class FleetFormatter(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """Set up the logging of a worker, in a process without Celery or before Celery sets it up."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FleetFormatter(logging.Formatter(LINE)))
     handler.addFilter(OnceAMinute())

@@ -34,7 +34,6 @@ class RedisAddress:
     tls: Mapping[str, Any] | None = None
 
     def __str__(self) -> str:
-        """Return the host and port, or the socket, without the password."""
         return self.socket or f"{self._shown_host}:{self.port}"
 
     @property

@@ -17,8 +17,6 @@ FILE_NAME = "tuning.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """The model, device, number format and backend for which a token budget was tuned."""
-
     model: str
     revision: str  # the Hub commit, or the digest of a folder's files
     device: str

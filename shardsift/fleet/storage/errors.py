@@ -185,7 +185,6 @@ def _from_client(error: Exception, doing: str) -> ShardError | TransientError:
 
 
 def _status_of(error: Exception) -> int:
-    """Return the HTTP status, for which aiohttp, azure and gcsfs have different names. 0 if there was no answer."""
     given = (getattr(error, name, None) for name in ("status", "status_code", "code"))
     return next((status for status in given if isinstance(status, int)), 0)
 
