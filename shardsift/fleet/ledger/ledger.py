@@ -339,7 +339,7 @@ class Ledger(Attempts, Results):
         return bool(self.redis.hexists(Keys(run_id).run, "publishing_ms"))
 
     def end_publishing(self, run_id: str) -> None:
-        """Note that a publication ended without publishing. Inspect the output before this call."""
+        """Note that a publication is over and nothing was published. Inspect the output before this call."""
         self.redis.hdel(Keys(run_id).run, "publishing_ms")
 
     def record_publication(self, run_id: str, publication: Publication, *, version: int | None = None) -> bool:

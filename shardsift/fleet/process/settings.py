@@ -31,9 +31,9 @@ from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, model_names, with_rev
 
 
 class Process(StrEnum):
-    """The kind of process that reads a setting.
+    """The kind of process that reads a setting, in the metadata of its field.
 
-    Fields of Settings have it as metadata, by which docs/settings.md is grouped.
+    docs/settings.md groups the settings by it.
     """
 
     PRODUCER = "producer"  # a command of `producer`, without the finalizer

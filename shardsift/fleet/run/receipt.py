@@ -186,7 +186,10 @@ class Receipt:
 
 
 def refusal_reason(dtypes: Sequence[str], faulty_ways: Sequence[str] = ()) -> str:
-    """Return the reason why nothing faster was used, to append to a number format. Empty if nothing was refused."""
+    """Return a text to append to a number format: the reason why nothing faster was used.
+
+    Empty if nothing was refused.
+    """
     reasons = [f"in {' and '.join(dtypes)} the scores differ too much"] if dtypes else []
     reasons += [f"{' and '.join(faulty_ways)} batches ended a process"] if faulty_ways else []
     return f" ({'; '.join(reasons)})" if reasons else ""
