@@ -1,8 +1,8 @@
 """Build the site from the pages of the repository into build/site/html. `make site` runs it; broken links are errors.
 
-zensical.toml has the order of the pages. They keep their folders, so that links between them work as they do in the repository.
-Other links lead to the repository. A link to a Python or TOML file that is a paragraph of its own shows the file. The reference
-of the Python API is written from the docstrings, and llms.txt from the navigation.
+zensical.toml has the order of the pages. Pages keep their folders, so that links between them work as they do in the
+repository. Other links lead to the repository. A link to a Python or TOML file shows the file if the link is a
+paragraph of its own. The reference of the Python API is written from the docstrings, and llms.txt from the navigation.
 """
 
 import inspect
@@ -26,9 +26,9 @@ CONFIG = tomllib.loads((ROOT / "docs/zensical.toml").read_text())["project"]
 API = "docs/api.md"
 _LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 _SHOWN = re.compile(r"^\[.+\]\(([\w./]+\.(py|toml))\)$", re.MULTILINE)
-# An item of a numbered list. For Python-Markdown, its other lines need four spaces, and the item an empty line before it.
+# An item of a numbered list. Python-Markdown needs its other lines indented by four spaces, and an empty line before it.
 _ITEM = re.compile(r"^\d+\. .*\n(?:(?:   .*)?\n)*", re.MULTILINE)
-_UNLISTED = ("docs/decisions/", "examples/")  # found from the pages that link to them
+_UNLISTED = ("docs/decisions/", "examples/")  # not in the navigation, because other pages link to them
 
 
 def main() -> int:
@@ -49,7 +49,6 @@ def main() -> int:
 
 
 def listed() -> Iterator[tuple[str, str]]:
-    """The pages of the navigation, each with its section."""
     return ((page, title) for section in CONFIG["nav"] for title, pages in section.items() for page in pages)
 
 
@@ -70,7 +69,7 @@ def write(page: str, text: str) -> None:
 
 
 def with_links_of_the_site(page: str, pages: list[str]) -> str:
-    """The text of a page, with links to files that the site does not have leading to the repository."""
+    """Return the text of a page. Links to files that are not on the site lead to the repository instead."""
 
     def shown(found: re.Match[str]) -> str:
         file = (ROOT / page).parent.joinpath(found[1]).resolve()
@@ -94,7 +93,10 @@ def with_links_of_the_site(page: str, pages: list[str]) -> str:
 
 
 def api_reference() -> str:
-    """Every public name with its signature and its docstring, at run time, when docstrings have the help of the options."""
+    """Return a page with every public name, its signature and its docstring.
+
+    It is made from the imported functions, because their docstrings then include the help of the options.
+    """
     parts = [
         "# Python API",
         "[Python](python.md) shows how the functions are used. This page has all of their arguments.",
@@ -120,7 +122,6 @@ def described(name: str, value: object) -> Iterator[str]:
 
 
 def signature(name: str, function: Callable[..., object]) -> str:
-    """One parameter a line if it is long, without the modules of its types."""
     found = inspect.signature(function)
     arguments = []
     for parameter in found.parameters.values():
@@ -135,12 +136,10 @@ def signature(name: str, function: Callable[..., object]) -> str:
 
 
 def _short(text: str) -> str:
-    """A type without modules, and without the marks of variables and unpacked keywords."""
     return re.sub(r"\b(?:[a-z_]\w*\.)+(?=\w)|[*]?<class '|'>|~", "", text)
 
 
 def as_markdown(block: str) -> str:
-    """A paragraph of a docstring: examples as code, `name: what it is` as a list."""
     if block.startswith(">>>"):
         return f"```pycon\n{block}\n```"
     if re.match(r"[a-z_]+(, [a-z_]+)*: ", block):
@@ -149,7 +148,7 @@ def as_markdown(block: str) -> str:
 
 
 def llms_txt() -> Iterator[str]:
-    """The index for language models: https://llmstxt.org."""
+    """Yield the lines of the index for language models. The format is at https://llmstxt.org."""
     yield from (f"# {CONFIG['site_name']}", "", f"> {CONFIG['site_description']}")
     section = None
     for page, title in listed():

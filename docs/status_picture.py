@@ -1,7 +1,8 @@
-"""Draw pictures/status.svg: the screen of `producer status --watch` in the middle of a real run with the model of the demo.
+"""Draw pictures/status.svg: `producer status --watch` in the middle of a real run with the model of the demo.
 
-`python docs/status_picture.py FOLDER` does that run below FOLDER, whose path the screen shows, and stops it when the picture
-is there: about four minutes on two CPU cores. It replaces what an earlier call left in FOLDER.
+`python docs/status_picture.py FOLDER` starts that run below FOLDER, and stops it when the picture is drawn: after about
+four minutes on two CPU cores. The picture shows the path of FOLDER. The command replaces what an earlier call left
+there.
 """
 
 import io
@@ -53,7 +54,7 @@ _FORMAT = """\
 
 
 class _Drawn(Exception):
-    """The picture is there, and the run may end."""
+    """The signal that the picture is written and the run may end."""
 
 
 def main(folder: Path) -> None:
@@ -68,7 +69,6 @@ def main(folder: Path) -> None:
 
 
 def picture_of(status: RunStatus) -> str:
-    """The screen as SVG, as wide as its longest line. It loads nothing."""
     screen = screen_text(status, width=240)
     console = Console(record=True, width=max(map(len, screen.plain.splitlines())), file=io.StringIO())
     console.print(screen)
@@ -76,7 +76,6 @@ def picture_of(status: RunStatus) -> str:
 
 
 def _plan(folder: Path) -> Plan:
-    """Make new shards and a new classifier, and plan the run over them."""
     for made in ("shards", "classifier", "state", "kept"):
         shutil.rmtree(folder / made, ignore_errors=True)
     write_shards(folder / "shards", shards=_SHARDS, rows=_ROWS, seed=_SEED)
@@ -94,7 +93,7 @@ def _plan(folder: Path) -> Plan:
 
 
 def _look(ledger: Ledger, run_id: str) -> None:
-    """Draw the picture, once the run is midway and each worker in the middle of a shard."""
+    """Draw the picture when enough shards are done and each worker is in the middle of a shard. Then raise _Drawn."""
     status = run_status(ledger, run_id)
     is_midway = status.counts.done >= _SHARE_DONE * status.counts.shards
     if is_midway and [shard.rows >= _LEAST_ROWS for shard in status.running] == [True] * _WORKERS:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 LABELS = ["climate change", "technology", "health", "politics"]
-FEWEST_TEXTS = 5  # of a label that is learned
+FEWEST_TEXTS = 5  # a label with fewer texts is not learned
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--input", required=True, help="one file of texts")
@@ -48,7 +48,6 @@ def step(name: str, *command: object) -> None:
 
 
 def rows_of(output: str | Path) -> pd.DataFrame:
-    """The kept rows of a published dataset."""
     files, root = fsspec.url_to_fs(str(output))
     paths = sorted(path for path in files.find(f"{root}/data") if path.endswith(".parquet"))
     return pa.concat_tables(pq.read_table(path, filesystem=files) for path in paths).to_pandas()

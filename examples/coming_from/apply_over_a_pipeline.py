@@ -21,7 +21,7 @@ classifier = pipeline("zero-shot-classification", model=given.model, device=devi
 
 
 def in_order(found: dict) -> list[float]:
-    """The pipeline returns the labels with the best first."""
+    """Return the scores in the order of LABELS. The pipeline returns the best label first."""
     scores = dict(zip(found["labels"], found["scores"], strict=True))
     return [scores[label] for label in LABELS]
 

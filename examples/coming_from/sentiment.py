@@ -21,7 +21,7 @@ def sentiment(dtype: torch.dtype) -> Callable[[list[str]], np.ndarray]:
     labels = classifier.model.config.id2label.values()
 
     def score(texts: list[str]) -> np.ndarray:
-        """A score for each label; without `top_k`, it is the best label alone."""
+        """Return the score of each label. Without `top_k=None`, the pipeline returns only the best label."""
         found = classifier(texts, batch_size=32, truncation=True, top_k=None)
         by_label = [{one["label"]: one["score"] for one in scores} for scores in found]
         return np.array([[scores[label] for label in labels] for scores in by_label])

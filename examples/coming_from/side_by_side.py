@@ -13,7 +13,7 @@ import pandas as pd
 
 import shardsift
 
-TOLERANCE = 1e-4  # of a score in float32
+TOLERANCE = 1e-4  # absolute difference of two scores in float32
 
 
 @dataclass(kw_only=True)
@@ -28,7 +28,7 @@ class Way:
 
 
 def arguments(page: str, model: str) -> argparse.Namespace:
-    """The command line, with the texts in `texts`. A pipeline fails on a missing text, so such rows are left out."""
+    """Parse the command line, and read the texts into `texts`. Leaves out missing texts, on which a pipeline fails."""
     parser = argparse.ArgumentParser(description=page, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=model, help="a folder, or a name on the Hub")
     parser.add_argument("--input", required=True, help="a Parquet file")
@@ -43,16 +43,18 @@ def arguments(page: str, model: str) -> argparse.Namespace:
 
 
 def ours(model: str, dtype: str = "auto", **options: object) -> Way:
-    """shardsift, with the model loaded before the clock starts."""
     scorer = shardsift.load_scorer(model, dtype=dtype)
     dtype = scorer.info.dtype
     return Way(name="shardsift", dtype=dtype, score=lambda texts: scorer.score(texts, **options))
 
 
 def compare(given: argparse.Namespace, *ways: Way) -> None:
-    """Print a line for each way. The first is the one that you come from, to which the others are compared."""
+    """Time each way, and print a line for it. The first way is the baseline of the ratios.
+
+    Exits with an error if the scores of a float32 way differ from those of the first float32 way.
+    """
     for way in ways:
-        way.score(given.texts[:2])  # a first call is slower than the next
+        way.score(given.texts[:2])  # warm up: the first call is slower than later ones
     for _ in range(given.rounds):
         for way in ways:
             began = time.perf_counter()

@@ -24,7 +24,7 @@ POSTS = 250  # of each subreddit, the newest
 
 
 def collect(subreddits: list[str], file: Path) -> None:
-    """Write the newest posts as JSON Lines. PRAW keeps to Reddit's rate limit and repeats requests that fail."""
+    """Write the newest posts as JSON Lines. PRAW respects Reddit's rate limit, and repeats failed requests."""
     reddit = praw.Reddit(user_agent=f"{sys.platform}:shardsift-example", check_for_updates=False, ratelimit_seconds=600)
     partial = file.with_suffix(".partial")
     with partial.open("w") as lines:
@@ -38,7 +38,10 @@ def collect(subreddits: list[str], file: Path) -> None:
 
 
 def row(post: praw.models.Submission) -> dict[str, str | int]:
-    """A post as a row. JSON can hold half of a surrogate pair, which no text file can: it becomes a question mark."""
+    """Make a row from a post.
+
+    Half of a surrogate pair, which JSON can hold but a text file cannot, becomes a question mark.
+    """
     texts = {name: getattr(post, name).encode("utf-8", "replace").decode() for name in ("title", "selftext", "url")}
     return {"id": post.id, **texts, "subreddit": post.subreddit.display_name, "votes": post.score}
 

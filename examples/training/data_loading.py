@@ -14,7 +14,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.utils.data import DataLoader, Dataset
 from train_side_by_side import EPOCHS, MAX_TOKENS, Case, Way
 
-ROWS = 16  # of a batch
+ROWS = 16  # per batch
 PROCESSES = 2
 
 case = Case(__doc__)

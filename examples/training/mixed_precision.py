@@ -10,7 +10,7 @@ import math
 import torch
 from train_side_by_side import EPOCHS, Case, Way
 
-ROWS = 8  # of a batch
+ROWS = 8  # per batch
 
 case = Case(__doc__)
 halves = (torch.float16, torch.bfloat16) if case.device == "cuda" else (torch.bfloat16,)

@@ -21,14 +21,17 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 
 import shardsift
 
-TOLERANCE = 1e-3  # of a loss in float32, as a share of it
-AT_THE_END = 10**9  # steps between two checkpoints: one is saved and measured at the end alone
+TOLERANCE = 1e-3  # relative difference of two losses in float32
+AT_THE_END = 10**9  # steps between two checkpoints, so that only the last step saves and measures one
 EPOCHS, MAX_TOKENS = 2, 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """A way to train, which gives loss and accuracy of the held-out rows. The losses of all exact ways should be equal."""
+    """A way to train.
+
+    `train` returns loss and accuracy on the held-out rows. All exact ways should have equal losses.
+    """
 
     name: str
     train: Callable[[], tuple[float, float]]
@@ -37,7 +40,7 @@ class Way:
 
 
 class Case:
-    """What the ways have in common: rows with `text` and `label`, the number of a class, and the first weights."""
+    """The common part of all ways: rows with `text` and `label` (the number of a class), and the first weights."""
 
     def __init__(self, page: str) -> None:
         parser = argparse.ArgumentParser(description=page, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -55,7 +58,7 @@ class Case:
         for name, part in (("held_out", rows[: len(rows) // 5]), ("learned", rows[len(rows) // 5 :])):
             part.to_parquet(self.folder / f"{name}.parquet", index=False)
             setattr(self, name, part.to_dict("records"))
-        # No dropout, which would draw other random numbers in each way.
+        # Without dropout, because it would draw different random numbers in each way.
         config = AutoConfig.from_pretrained(self.given.model, num_labels=int(labels.max()) + 1)
         config.update({name: 0.0 for name, value in config.to_dict().items() if "dropout" in name and value})
         start = AutoModelForSequenceClassification.from_pretrained(
@@ -66,18 +69,17 @@ class Case:
         self.tokenizer.save_pretrained(self.folder / "start")
 
     def begin(self, steps_per_epoch: int) -> tuple[Any, torch.optim.Optimizer, Any]:
-        """The model with its first weights, an optimizer, and a rate that grows in the first tenth of the steps."""
+        """Return the model with its first weights, an optimizer, and a schedule that warms up in the first steps."""
         model = AutoModelForSequenceClassification.from_pretrained(self.folder / "start").to(self.device).train()
         optimizer = torch.optim.AdamW(model.parameters(), lr=self.given.learning_rate, weight_decay=0.0)
         steps = EPOCHS * steps_per_epoch
         return model, optimizer, get_linear_schedule_with_warmup(optimizer, math.ceil(0.1 * steps), steps)
 
     def order(self, epoch: int) -> RandomSampler:
-        """The order in which transformers' Trainer takes the rows."""
+        """Return a sampler with the order in which transformers' Trainer takes the rows."""
         return RandomSampler(self.learned, generator=torch.Generator().manual_seed(epoch))
 
     def collate(self, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """A batch, padded to its longest text."""
         texts = [row["text"] for row in rows]
         batch = self.tokenizer(texts, padding=True, truncation=True, max_length=MAX_TOKENS, return_tensors="pt")
         return {**batch, "labels": torch.tensor([row["label"] for row in rows])}
@@ -89,7 +91,7 @@ class Case:
         return {name: values.to(self.device, non_blocking=True) for name, values in batch.items()}
 
     def measured(self, model: Any, half: torch.dtype | None = None) -> tuple[float, float]:
-        """Loss and accuracy of the held-out rows; in half precision, if that is named."""
+        """Return loss and accuracy on the held-out rows, in half precision if `half` names a type."""
         batch = self.on_device(self.collate(self.held_out))
         with torch.no_grad(), torch.autocast(self.device, dtype=half, enabled=half is not None):
             found = model.eval()(**batch)
@@ -97,7 +99,10 @@ class Case:
         return found.loss.item(), right.float().mean().item()
 
     def ours(self, *, dtype: str = "float32", **options: int) -> Way:
-        """`worker train --full` with these options, from a file of rows to a model folder with card and picture."""
+        """Return a way that runs `worker train --full` with these options.
+
+        Its time includes writing the model, card and picture.
+        """
         name = " ".join(f"--{option.replace('_', '-')} {value}" for option, value in options.items())
 
         def train() -> tuple[float, float]:
@@ -121,7 +126,7 @@ class Case:
         return Way(name=f"worker train --full {name}", train=train, dtype=dtype, is_exact=dtype == "float32")
 
     def compare(self, *ways: Way) -> None:
-        """Train in each way and print a line for it. Losses and seconds are compared to those of the first."""
+        """Train in each way, and print a line for it. Exits with an error if the losses of the exact ways differ."""
         lines: list[dict[str, Any]] = []
         for way in ways:
             began = time.perf_counter()

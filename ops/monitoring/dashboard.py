@@ -12,7 +12,10 @@ _OF_RUN = 'run=~"$run"'
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """A graph. `queries` maps a legend to PromQL; `{{label}}` in a legend is filled in."""
+    """A graph.
+
+    `queries` maps each legend to a PromQL query. Grafana replaces `{{label}}` in a legend by the label's value.
+    """
 
     title: str
     about: str
@@ -113,7 +116,6 @@ PANELS = (
 
 
 def dashboard() -> dict[str, object]:
-    """The dashboard in Grafana's format, for its import page."""
     return {
         "title": "shardsift",
         "uid": "shardsift",
@@ -126,7 +128,6 @@ def dashboard() -> dict[str, object]:
 
 
 def _placed() -> list[tuple[Panel, tuple[int, int]]]:
-    """The panels row by row, each with its column and line in the grid."""
     placed, column, line = [], 0, 0
     for panel in PANELS:
         if column + panel.wide > _COLUMNS:
@@ -158,7 +159,6 @@ def _source_variable() -> dict[str, object]:
 
 
 def _run_variable() -> dict[str, object]:
-    """The field at the top of the dashboard that chooses runs."""
     return {
         "name": "run",
         "type": "query",

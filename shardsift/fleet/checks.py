@@ -37,9 +37,9 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The result of a check. `--json` prints its fields.
+    """The result of one check. `--json` prints its fields.
 
-    `mend` says what to do. It is empty if nothing is wrong, or if `says` already tells what to do.
+    `mend` tells the user what to do. It is empty if nothing is wrong, or if `says` already tells it.
     """
 
     check: str = ""
@@ -50,9 +50,10 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """A check that `run` makes. If `run` raises, the result is wrong, with the error's message and `mend`.
+    """A named check. `run` performs it and returns the verdict.
 
-    The check is skipped if one of the checks in `needs` was wrong or skipped.
+    If `run` raises, the result is `wrong`, with the error's message and `mend`. The check is skipped if one of the
+    checks in `needs` was wrong or skipped.
     """
 
     name: str
@@ -74,7 +75,10 @@ def wrong(says: str, mend: str) -> Verdict:
 
 
 def run_checks(checks: Iterable[Check], *, as_json: bool) -> NoReturn:
-    """Run the checks. Print each result at once, or all as JSON at the end. Exits with 0, or 1 if a check is wrong."""
+    """Run the checks and print their results. Exits with 0, or with 1 if a check is wrong.
+
+    Prints each result as soon as it is known. If `as_json`, prints all results at the end.
+    """
     found = []
     for verdict in diagnose(checks):
         found.append(verdict)
@@ -87,7 +91,10 @@ def run_checks(checks: Iterable[Check], *, as_json: bool) -> NoReturn:
 
 
 def diagnose(checks: Iterable[Check]) -> Iterator[Verdict]:
-    """Run the checks in order. Yields each result, without secrets, before the next check runs."""
+    """Run the checks in order. Yields each verdict, with secrets removed, before the next check runs.
+
+    Yields nothing for a check that is skipped.
+    """
     passed: set[str] = set()
     for check in checks:
         if passed.issuperset(check.needs):
@@ -106,9 +113,9 @@ def _verdict_of(check: Check) -> Verdict:
 
 
 def redis_checks(settings: Settings, commands: Iterable[str], *, otherwise: Callable[[], Verdict]) -> list[Check]:
-    """Return checks that Redis answers and that its user may run these commands.
+    """Return two checks: Redis answers, and the user in REDIS_URL may run `commands`.
 
-    Without REDIS_URL, return one check instead, which runs `otherwise`.
+    Without REDIS_URL, return a single check that runs `otherwise`.
     """
     if settings.redis_url is None:
         return [Check(name="redis", run=otherwise)]
@@ -116,14 +123,14 @@ def redis_checks(settings: Settings, commands: Iterable[str], *, otherwise: Call
 
 
 def redis_check(settings: Settings) -> Check:
-    """Return the check that Redis answers, and keeps the keys of a run when it is full or restarts."""
+    """Return a check: Redis answers, and keeps a run's keys when its memory is full and when it restarts."""
     return Check(name="redis", run=partial(_redis, settings), mend=REDIS_MEND)
 
 
 def _redis(settings: Settings) -> Verdict:
     try:
         client = connect(settings)
-        with suppress(redis.ResponseError):  # the check of the rights says which this user lacks
+        with suppress(redis.ResponseError):  # rights_check reports the rights that this user lacks
             refuse_other_version(client)
     except UsageError as error:
         return wrong(str(error), "" if error.__cause__ is None or is_refusal(error.__cause__) else REDIS_MEND)
@@ -144,7 +151,7 @@ def _redis(settings: Settings) -> Verdict:
     return ok(f"{server}; maxmemory-policy is {info['maxmemory_policy']}; AOF is on.")
 
 
-# Commands that a worker sends, directly or in scripts, and those that only a producer sends, with a fleet's key names.
+# Commands that a worker sends, directly or in scripts, with keys like those of a fleet. A producer sends more.
 OF_WORKERS = (
     *("TIME", "EVALSHA script 1 {key}", "SCRIPT LOAD script", "SET {key} x", "PEXPIRE {key} 1", "MGET {key}"),
     *("HSET {key} x x", "HSETNX {key} x x", "HINCRBY {key} x 1", "HGETALL {key}", "HMGET {key} x", "HDEL {key} x"),
@@ -156,14 +163,18 @@ OF_PRODUCERS = (*OF_WORKERS, "LRANGE {queue} 0 -1", "HKEYS {key}", "ZREVRANGE {k
 
 
 def rights_check(settings: Settings, commands: Iterable[str]) -> Check:
-    """Return the check that Redis accepts these commands. A replica, a full server or missing rights make it refuse."""
+    """Return a check: Redis accepts these commands.
+
+    Redis refuses them if it is a replica, if its memory is full, or if the user lacks rights.
+    """
     return Check(name="redis rights", run=partial(_rights, settings, commands), mend=REDIS_MEND, needs=("redis",))
 
 
 def _rights(settings: Settings, commands: Iterable[str]) -> Verdict:
-    """Check the commands without running them: queue them in a transaction, where Redis refuses forbidden ones.
+    """Check the commands without running them.
 
-    The last command is incomplete, so Redis discards the transaction.
+    Redis refuses a forbidden command as soon as it is queued in a transaction. The last command lacks its argument, so
+    Redis discards the whole transaction.
     """
     client = connect(settings)
     database = client.connection_pool.connection_kwargs.get("db") or 0
@@ -180,7 +191,6 @@ def _rights(settings: Settings, commands: Iterable[str]) -> Verdict:
 
 
 def hub_check() -> Check:
-    """Return the check that the Hub answers and accepts this machine's token."""
     return Check(name="hub", run=_hub, mend=_TOKEN_MEND)
 
 

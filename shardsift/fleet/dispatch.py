@@ -28,7 +28,7 @@ SCORE_SHARD = "shardsift.score_shard"
 
 
 class ScoreShard(BaseModel):
-    """The content of a message: try to score this shard of this run."""
+    """The content of a task message: try to score this shard of this run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -48,10 +48,10 @@ logger = logging.getLogger(__name__)
 
 
 def send_due_shards(app: Celery, ledger: Ledger, run_id: str) -> int:
-    """Send the due shards of a run to its scorer's queue. Returns how many.
+    """Send a run's due shards to its scorer's queue. Returns how many.
 
-    Safe to call repeatedly and concurrently. All shards that were started before are sent first, then new ones while
-    the queue has room.
+    Safe to call repeatedly and concurrently. Sends all shards that were started before, then new ones while the queue
+    has room.
     """
     queue = ledger.message_queue(run_id, ledger.spec(run_id).queue)
     total = 0
@@ -70,10 +70,10 @@ def send_due_shards(app: Celery, ledger: Ledger, run_id: str) -> int:
 
 
 def top_up(app: Celery, ledger: Ledger, run_id: str, queue: str) -> int:
-    """Send due shards if any wait and the queue is less than half full. Returns how many.
+    """Send due shards if the queue is less than half full. Returns how many.
 
-    Called after every shard. So it asks Redis only once if there is nothing to send, and otherwise sends many at once.
-    It does not look for expired leases; sweeps do.
+    Called after every shard, so it makes only one request to Redis if there is nothing to send. Sweeps, not this
+    function, look for expired leases.
     """
     asked = ledger.redis.pipeline(transaction=False)
     asked.zcard(Keys(run_id).waiting)
@@ -86,7 +86,7 @@ def top_up(app: Celery, ledger: Ledger, run_id: str, queue: str) -> int:
 def queue_lost_shards(ledger: Ledger, run_id: str, *, resend_seconds: float) -> int:
     """Queue shards again if their message is older than `resend_seconds` and no longer in the queue. Returns how many.
 
-    Either Redis lost the message, or a worker died while it took the message from the queue. A worker may also hold the
+    A message is gone if Redis lost it, or if a worker died while it took the message. A worker may also hold the
     message while it loads its model. The shard is then sent twice, and the ledger refuses the second claim. May run
     twice.
     """

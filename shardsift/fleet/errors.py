@@ -24,15 +24,15 @@ from pathlib import Path
 
 
 class ShardsiftError(Exception):
-    """The base of all errors that shardsift raises itself."""
+    """The base class of shardsift's own errors."""
 
 
 class UsageError(ShardsiftError):
-    """The user asked for something impossible. The message says what to do instead."""
+    """A mistake that the user can fix. The message says what to do instead."""
 
 
 class OutputTaken(UsageError):
-    """The output belongs to another run, whose id is `run_id`."""
+    """The output belongs to another run. `run_id` is the id of that run."""
 
     def __init__(self, message: str, *, run_id: str = "") -> None:  # pickling needs a default
         super().__init__(message)
@@ -40,11 +40,11 @@ class OutputTaken(UsageError):
 
 
 class ScoredBefore(UsageError):
-    """Another run has scored these rows. The message has the command that filters by the scores of that run."""
+    """Another run has scored these rows. The message names the command that filters by its stored scores."""
 
 
 class NothingToAdd(ShardsiftError):
-    """A dataset that was to be extended has all files of the input. `published` has what `--json` prints."""
+    """The dataset to extend already has all files of the input. `published` is the object that `--json` prints."""
 
     def __init__(self, message: str, *, published: dict[str, object] | None = None) -> None:  # pickling needs a default
         super().__init__(message)
@@ -52,10 +52,10 @@ class NothingToAdd(ShardsiftError):
 
 
 class ShardError(ShardsiftError):
-    """The shard cannot be scored, because its file is missing, corrupt or has the wrong schema. It is not tried again.
+    """The shard cannot be scored, because its file is missing, corrupt or has the wrong schema.
 
-    With `of_machine`, the cause is this machine, which lacks a token, a permission or a mount: other machines still
-    try.
+    It is not tried again, unless `of_machine`. Then the cause is this machine, which lacks a token, a permission or a
+    mount, and other machines may try the shard.
     """
 
     def __init__(self, message: str, *, of_machine: bool = False) -> None:
@@ -64,10 +64,10 @@ class ShardError(ShardsiftError):
 
 
 class TransientError(ShardsiftError):
-    """A failure of the network, a disk or a service that may go away.
+    """A failure that may pass by itself: of the network, a disk or a service.
 
-    `retry_after_seconds` is the wait that the service asked for; None if it asked for none.
-    If `of_machine`, the cause lies in this machine, such as credentials that have expired.
+    `retry_after_seconds` is the wait that the service asked for; None if it asked for none. If `of_machine`, the cause
+    is this machine, such as expired credentials.
     """
 
     def __init__(self, message: str, *, retry_after_seconds: float | None = None, of_machine: bool = False) -> None:
@@ -93,7 +93,7 @@ class PublishConflict(TransientError):
 
 
 class OutputDamaged(ShardsiftError):
-    """Stored files are lost or damaged. `damaged` maps the affected shards to the reasons; other shards are intact."""
+    """Stored files are lost or damaged. `damaged` maps each affected shard to the reason; other shards are intact."""
 
     def __init__(self, damaged: Mapping[str, str]) -> None:
         first = next(iter(damaged.values()), "")
@@ -103,14 +103,21 @@ class OutputDamaged(ShardsiftError):
 
 
 def require(modules: Iterable[str], install: str, what: str) -> None:
-    """Raise UsageError if this machine lacks a module that `what` needs. `install` is for pip; empty: the modules."""
+    """Raise UsageError if this machine lacks one of the modules.
+
+    `what` names the feature that needs them. `install` is the package that the message tells the user to install with
+    pip. If it is empty, the message names the modules instead.
+    """
     if missing := [module for module in modules if find_spec(module) is None]:
         packages = shlex.join([install] if install else missing)
         raise UsageError(f"{what} needs {' and '.join(missing)}, which this machine lacks: pip install {packages}")
 
 
 def lack_of(error: BaseException) -> str:
-    """Return a message if the error means that this machine lacks disk space or memory. Otherwise empty."""
+    """Return a message for the user if the error means that disk space or memory ran out.
+
+    Otherwise return an empty text.
+    """
     if isinstance(error, MemoryError):
         return f"out of memory ({' '.join(str(error).split())[:300] or type(error).__name__})."
     if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):

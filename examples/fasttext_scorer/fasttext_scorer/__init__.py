@@ -14,13 +14,16 @@ _PREFIX = "__label__"
 _MAGIC, _SUPERVISED = 793712314, 3
 _ARGUMENTS = struct.Struct(
     "<2i 12i d"
-)  # magic number and version, the arguments of the training, of which the 8th is the model
+)  # magic number, version, arguments of the training; the 8th argument is the kind of model
 _DICTIONARY = struct.Struct("<3i 2q")  # entries, words, labels; tokens, size of the pruned index
-_ENTRY = struct.Struct("<qb")  # after a name that ends with a zero byte: how often it occurs, and 1 for a label
+_ENTRY = struct.Struct("<qb")  # follows a name that ends with a zero byte: how often it occurs, and 1 for a label
 
 
 def resolve(name: str, revision: str | None) -> Model:
-    """The model in that file. Its revision is the digest of the file, so a run never mixes two models of one name."""
+    """Return the model in a file. Its revision is a digest of the file, so a run never mixes two models of one name.
+
+    Raises UsageError if there is no such file, or it has another revision.
+    """
     file = Path(name).expanduser().resolve()
     if not file.is_file():
         raise UsageError(f"There is no file {file}. Name a fastText model, such as model.bin, with --model.")
@@ -34,7 +37,6 @@ def resolve(name: str, revision: str | None) -> Model:
 
 
 def _labels(file: Path) -> tuple[str, ...]:
-    """The labels of a fastText classifier, in its own order. Raises UsageError if the file is not one."""
     try:
         with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
             return _labels_in(content)

@@ -13,7 +13,10 @@ _BATCH = 1024  # texts between two reports of progress
 
 
 class FastText:
-    """The probability of each label. fastText predicts in one thread, so the same text has the same score in any worker."""
+    """A scorer that gives the probability of each label.
+
+    fastText predicts in one thread, so the same text has the same score in every worker.
+    """
 
     info = ScorerInfo(backend="fasttext")
 
@@ -22,7 +25,7 @@ class FastText:
         self._column = {label: column for column, label in enumerate(model.labels)}
 
     def encode(self, texts: pa.LargeStringArray) -> list[str | None]:
-        """One line per text, because fastText refuses newlines. None for a row without a text."""
+        """Put each text on one line, because fastText refuses newlines. None for a row without a text."""
         return [text and text.replace("\n", " ") for text in texts.to_pylist()]
 
     def score_encoded(self, encoded: list[str | None], go_on: GoOn, earlier: Scores | None) -> Scores:
@@ -38,7 +41,6 @@ class FastText:
         return Scores(values=values, errors=errors)
 
     def _score(self, rows: list[int], lines: list[str | None], values: Any, errors: dict[int, str]) -> None:
-        """fastText returns the labels of each text with the most probable first. Here each label has its column."""
         for row, labels, probabilities in zip(rows, *self._model.predict(lines, k=-1), strict=True):
             if labels:
                 values[row, [self._column[label] for label in labels]] = probabilities
@@ -47,7 +49,7 @@ class FastText:
 
 
 def load(model: Model, _settings: object) -> FastText:
-    """Called once in each worker, with the model that `resolve` returned."""
+    """Load a model from `resolve`. Each worker calls this once."""
     loaded = fasttext.load_model(model.name)
-    resolve(model.name, model.revision)  # raises if the file is no longer the one of the run
+    resolve(model.name, model.revision)  # raises if the file has changed since the run was enqueued
     return FastText(loaded)

@@ -7,7 +7,7 @@ _REVISION = "1"  # change it when the scores change
 
 
 def resolve(name: str, revision: str | None) -> Model:
-    """The model of that name. Raises UsageError if there is none."""
+    """Return the model of this name. Raises UsageError if there is none."""
     if name not in _MODELS or revision not in (None, _REVISION):
         raise UsageError(f"distinct-words has no model {name!r} at {revision or 'any revision'}: {', '.join(_MODELS)}.")
     return Model(name=name, revision=_REVISION, labels=("distinct_share",))

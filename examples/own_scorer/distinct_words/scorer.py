@@ -9,7 +9,7 @@ from shardsift.scorers import GoOn, Model, ScorerInfo, Scores
 
 
 class DistinctWords:
-    """The same texts always give the same scores, as a `shardsift.scorers.Scorer` must."""
+    """A scorer. The same texts always have the same scores, as `shardsift.scorers.Scorer` requires."""
 
     info = ScorerInfo(backend="distinct-words")
 
@@ -17,12 +17,12 @@ class DistinctWords:
         self._lower_case = lower_case
 
     def encode(self, texts: pa.LargeStringArray) -> list[list[str]]:
-        """The words of each text; none for a row without a text. Runs while another window is being scored."""
+        """Split each text into words; none for a row without a text. Runs while another window is being scored."""
         plain = [text or "" for text in texts.to_pylist()]
         return [(text.lower() if self._lower_case else text).split() for text in plain]
 
     def score_encoded(self, encoded: list[list[str]], go_on: GoOn, earlier: Scores | None) -> Scores:
-        """One score per row. A row without words has a reason instead."""
+        """Return a score for each row. A row without words gets a reason instead."""
         values = np.full((len(encoded), 1), np.nan, dtype=np.float32)
         for row, words in enumerate(encoded):
             if words:
@@ -32,5 +32,5 @@ class DistinctWords:
 
 
 def load(model: Model, settings: Any) -> DistinctWords:
-    """Called once in each worker, with the model that `resolve` returned."""
+    """Load a model from `resolve`. Each worker calls this once."""
     return DistinctWords(lower_case=model.name == "lower-case")

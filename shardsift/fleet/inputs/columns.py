@@ -24,7 +24,6 @@ def seen_names(columns: ColumnTypes) -> list[str]:
 
 
 def no_such_field(name: str, names: Iterable[str], where: str, *, hint: str = "") -> UsageError:
-    """Make the error for a --columns field that is not in the sample. `names` are the fields of the sample."""
     known = list(names)
     field, _, kind = name.rpartition(":")
     if field in known:
@@ -57,7 +56,10 @@ def _type(name: str, kind: str, uri: str) -> pa.DataType:
 
 
 class Misfit(ValueError):
-    """A value that does not have its column's type. `reason` omits the value, because rows are counted by reason."""
+    """A value that does not have the type of its column.
+
+    `reason` omits the value, because rows are counted by reason.
+    """
 
     def __init__(self, path: str, value: Any, kind: str) -> None:
         super().__init__(f"{path} is {_shown(value)}, not {kind}")
@@ -65,7 +67,10 @@ class Misfit(ValueError):
         self.reason = f"{path} is not {kind}"
 
     def remedy(self, columns: ColumnTypes, *, are_chosen: bool) -> str:
-        """Advise a --columns option that keeps such values. Types are included only if the user chose the columns."""
+        """Return a sentence with a --columns option that keeps such values.
+
+        It names types only if the user chose the columns.
+        """
         read = [(name, JSON if self._is_in(name) else kind if are_chosen else SEEN) for name, kind in columns]
         names = ",".join(f"{name}:{kind}" if kind in NAMED_TYPES else name for name, kind in read)
         return f"To keep all of its values as text: --columns {shlex.quote(names)}, in a new run with another --output."
@@ -76,7 +81,6 @@ class Misfit(ValueError):
 
 
 def _shown(value: Any) -> str:
-    """Show a value as JSON. A long text is cut; other long values are only called "an object" and so on."""
     if isinstance(value, str):
         value = value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}…"
     elif len(str(value)) > _MOST_SHOWN:
@@ -85,7 +89,7 @@ def _shown(value: Any) -> str:
 
 
 def field_path(parent: str, name: str) -> str:
-    """Make the path of a field in an object, such as `meta.rating`. Unusual names are quoted."""
+    """Return the path of a field in an object, such as `meta.rating`. Unusual names are quoted."""
     shown = name[:_MOST_NAME].encode(errors="replace").decode()
     shown = shown if re.fullmatch(r"[\w\- /:@$]+", shown) else json.dumps(shown, ensure_ascii=False)
     return f"{parent}.{shown}" if parent else shown
@@ -98,12 +102,12 @@ _FIELD, _NOT_NULL = re.compile(r"(.*?): "), " not null"
 
 
 def type_named(name: str) -> pa.DataType:
-    """Return the Arrow type in which a column is stored, which is text for JSON. Raises ValueError like `read_as`."""
+    """Return the Arrow type in which a column is stored: text for JSON. Raises ValueError as `read_as` does."""
     return _stored(read_as(name))
 
 
 def read_as(name: str) -> pa.DataType:
-    """Return the Arrow type with this name. For JSON it is JSON_TEXT.
+    """Return the Arrow type with this name; JSON_TEXT for JSON.
 
     Raises ValueError unless the text is the name of exactly one type.
     """
@@ -126,7 +130,6 @@ def _stored(kind: pa.DataType) -> pa.DataType:
 
 
 def _parsed(name: str) -> tuple[pa.DataType, str]:
-    """Parse the type at the start of a text. Also returns the rest of the text."""
     if name.startswith("struct<"):
         fields, rest = _fields(name.removeprefix("struct<"))
         return pa.struct(fields), rest

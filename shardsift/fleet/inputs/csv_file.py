@@ -39,7 +39,7 @@ _Problems = dict[int, tuple[str, str, str]]  # index of a row in its block → r
 class CsvFile(LineRows):
     @cached_property
     def schema(self) -> pa.Schema:
-        """The run's columns; those not in the file are null. Raises ShardError if the file has none of them."""
+        """The run's columns. Those that the file lacks are null. Raises ShardError if the file has none of them."""
         if not {name for name, _ in self.columns} & {*self._names}:
             wanted, here = (", ".join(names) for names in (dict(self.columns), self._names))
             raise ShardError(f"{self.uri} has no column of the run, which reads {wanted}; it has: {here}. {CSV_LAYOUT}")
@@ -58,7 +58,7 @@ class CsvFile(LineRows):
 
     @staticmethod
     def columns_of(samples: Sequence[Any]) -> ColumnTypes:
-        """Find the columns of a run. A file that shares no column with the most common header is skipped."""
+        """Find the columns of a run. Skips files that share no column with the most common header."""
         common = {*Counter(tuple(one.column_names) for one in samples).most_common(1)[0][0]}
         read = [one for one in samples if common & {*one.column_names}]
         chunks: dict[str, list[pa.Array]] = {}
@@ -67,12 +67,14 @@ class CsvFile(LineRows):
         return tuple((name, str(type_of(pa.chunked_array(found, pa.string())))) for name, found in chunks.items())
 
     def _blocks(self) -> Iterator[Block]:
-        """Yield the blocks of the file, without the line of names."""
         for number, block in enumerate(super()._blocks()):
             yield block if number else block.part(self._header[1], len(block.data))
 
     def _last_end(self, piece: bytes) -> int:
-        """Find the last line end after an even number of quotes: a line end after an odd number is inside a field."""
+        """Return the offset after the last line end that follows an even number of quotes.
+
+        A line end after an odd number of quotes is inside a field.
+        """
         last, quotes = len(piece), piece.count(b'"')
         while True:
             end = piece.rfind(b"\n", 0, last) + 1
@@ -90,7 +92,7 @@ class CsvFile(LineRows):
 
     @cached_property
     def _header(self) -> tuple[list[str], int]:
-        """The names of the columns, and where the line of names ends in the first block."""
+        """The names of the columns, and the offset in the first block after the line of names."""
         first = next(super()._blocks(), Block(data=b"", first_line=1))
         match = next((match for match in _HEADER.finditer(first.data) if not _is_blank(match)), None)
         if match is None:
@@ -108,7 +110,10 @@ class CsvFile(LineRows):
 
     @cached_property
     def _row(self) -> re.Pattern[bytes]:
-        """The pattern of a row. Its groups match bad rows: `fields` a wrong number of fields, `odd` invalid CSV."""
+        """The pattern of a row.
+
+        The group `fields` matches a row with a wrong number of fields; `odd` matches invalid CSV.
+        """
         more = len(self._names) - 1
         return re.compile(
             rb"%b(?:,%b){%d}%b|(?P<fields>%b)|(?P<odd>%b)" % (_FIELD, _FIELD, more, _END, _ANY_ROW, _LINE)
@@ -135,7 +140,6 @@ class CsvFile(LineRows):
         return pa.table(values, schema=schema), _bad_rows(block, starts, problems), left_out
 
     def _texts(self, block: Block) -> tuple[pa.Table, list[int], _Problems]:
-        """Read the fields of a block as text. Also returns the offsets of its rows, and the problems of bad rows."""
         starts, problems = self._split(block)
         if not starts:
             return self._no_texts(), starts, problems
@@ -192,7 +196,6 @@ def _bad_rows(block: Block, starts: list[int], problems: _Problems) -> BadRows:
 
 
 def _parsed(data: bytes, names: list[str]) -> pa.Table | None:
-    """Read the fields as text. Returns None if pyarrow cannot read them."""
     content = pa.array([data], pa.large_binary()).buffers()[2]  # Arrow's own memory: its thread must not free Python's
     try:
         return pyarrow.csv.read_csv(
@@ -244,7 +247,6 @@ def misfits(texts: pa.ChunkedArray, data_type: pa.DataType) -> list[int]:
 
 
 def _is_held(numbers: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
-    """Return for each number whether it is in the range of the type."""
     if data_type == pa.float64():
         return pc.is_finite(numbers.cast(data_type))
     digits = pc.utf8_ltrim(numbers, "-")

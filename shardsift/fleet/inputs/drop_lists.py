@@ -29,16 +29,14 @@ _LISTS_IN_USE = 2  # runs whose lists stay in memory: a worker may have shards o
 
 
 class LoadedList:
-    """A drop list in memory."""
-
     def __init__(self, described: DropList, values: frozenset[str]) -> None:
         self.described = described
         self._values = values
-        # Hosts that are not written in the list as they are compared. All others are in `values`.
+        # The hosts whose spelling in the list differs from the compared form. All others are in `values`.
         self._hosts = frozenset(host for value in values if (host := _host_listed(value)) is not None)
 
     def rows_in(self, rows: pa.Table) -> npt.NDArray[np.int64]:
-        """Return the indices of the rows that the list has, ascending. Null is in no list."""
+        """Return the indices of the rows whose value is in the list, ascending. Null is in no list."""
         values = enumerate(_texts(rows[self.described.column]))
         listed = [row for row, value in values if value is not None and self._has(value)]
         return np.array(listed, dtype=np.int64)
@@ -57,9 +55,9 @@ class LoadedList:
 
 @lru_cache(maxsize=_LISTS_IN_USE)
 def loaded_lists(lists: tuple[DropList, ...]) -> tuple[LoadedList, ...]:
-    """Load the drop lists of a run, and keep them for its next shards.
+    """Load a run's drop lists, and keep them in memory for its next shards.
 
-    Raises ShardError if a file is missing or is not the one that the run was planned with, TransientError if the
+    Raises ShardError if a file is missing or is not the one that the run was planned with. Raises TransientError if the
     network fails.
     """
     return tuple(_loaded(one) for one in lists)
@@ -88,7 +86,7 @@ def described_list(uri: str, field: str | None, column: str) -> DropList:
 
 
 def check_list_columns(spec: RunSpec, schema: pa.Schema) -> None:
-    """Raise UsageError unless the input has the columns of the run's lists, with texts or whole numbers."""
+    """Raise UsageError unless the input has the column of each drop list, with texts or integers."""
     for one in spec.drop_lists:
         option, names = f"--drop-list {one.option}", schema.names
         if one.column not in names:
@@ -97,9 +95,10 @@ def check_list_columns(spec: RunSpec, schema: pa.Schema) -> None:
 
 
 def located(lists: Iterable[DropList], uris: Mapping[str, str]) -> tuple[tuple[DropList, ...], tuple[str, ...]]:
-    """Find the files of lists that were published, which names them by their last part unless they are on the Hub.
+    """Find the files of published drop lists.
 
-    `uris` has the known places by sha256. Returns the lists with a known place, and the names of all others.
+    A published list has only the last part of its URI, unless it is on the Hub. `uris` maps the sha256 of files to
+    their URIs. Returns the lists that were found, and the names of the others.
     """
     places = [(one, uris.get(one.sha256, one.uri if one.uri.startswith("hf://") else None)) for one in lists]
     found = tuple(replace(one, uri=uri) for one, uri in places if uri is not None)
@@ -107,7 +106,7 @@ def located(lists: Iterable[DropList], uris: Mapping[str, str]) -> tuple[tuple[D
 
 
 def content_of(uri: str) -> tuple[bytes, str]:
-    """Read a whole file, and compute its sha256. The values are then those of exactly these bytes."""
+    """Read a whole file. Returns its content, and the sha256 of that content."""
     with translated(f"Reading the drop list {uri}"):
         filesystem, path = filesystem_of(uri)
         with filesystem.open(path, "rb") as file:
@@ -125,7 +124,6 @@ def _values(content: bytes, uri: str, field: str | None) -> frozenset[str]:
 
 
 def _lines(content: bytes, uri: str) -> Iterator[str]:
-    """Yield the lines that are not blank, without spaces around them."""
     if kind := _COMPRESSED.get(content[:2]):
         content = pa.CompressedInputStream(pa.BufferReader(content), kind).read()
     try:
@@ -157,13 +155,16 @@ _MOST_CHARS = 1024  # a longer host is none; it would also take long to convert
 
 
 def host_of(text: str) -> str:
-    """Return the host of a URL. Empty if the text is no URL with a host."""
+    """Return the host of a URL, in the form in which hosts are compared. Empty if the text is not a URL with a host."""
     found = _URL.match(text)
     return _compared(found[1]) if found else ""
 
 
 def _host_listed(value: str) -> str | None:
-    """Return the host that a value of a list is, such as `*.Example.com`. None if it is none, or is written that way."""
+    """Return the host in a list's value, such as `*.Example.com`, in the form in which hosts are compared.
+
+    None if the value is not a host, or already has that form.
+    """
     if _PLAIN_HOST.fullmatch(value):
         return None
     found = _HOST_IN_LIST.fullmatch(value)

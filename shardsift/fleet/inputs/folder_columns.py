@@ -14,9 +14,9 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def folder_values(uri: str) -> dict[str, str | None]:
-    """Return the values in a file's folder names, by column.
+    """Return the values in the names of a file's folders, by column.
 
-    A value is None for `__HIVE_DEFAULT_PARTITION__`, which is how Hive writes null.
+    A value is None for `__HIVE_DEFAULT_PARTITION__`, with which Hive writes null.
     """
     pairs = (folder.split("=", 1) for folder in uri.split("/")[:-1] if "=" in folder)
     return {unquote(name): None if value == _NULL else unquote(value) for name, value in pairs}
@@ -25,7 +25,7 @@ def folder_values(uri: str) -> dict[str, str | None]:
 def renamed(shards: Iterable[Shard], folder_columns: Collection[str]) -> tuple[Shard, ...]:
     """Rename shards: `year=2024/a` becomes `year-2024/a` if `year` is one of the columns.
 
-    Otherwise readers of the output would find such a column twice: in the files and in the names of folders.
+    Otherwise readers of the output would find the column twice: in the files, and in the names of folders.
     """
 
     def plain(folder: str) -> str:

@@ -1,4 +1,4 @@
-"""The formats of input files, by the endings of their names in any case."""
+"""The formats of input files, recognised by the endings of their names. The case does not matter."""
 
 from typing import Literal
 
@@ -20,17 +20,17 @@ CSV_LAYOUT = "Commas separate fields, and the first line holds their names."
 
 
 def ending_of(name: str) -> str:
-    """Return the ending of a name or URI, if a format has it; otherwise an empty text."""
+    """Return the ending of a name or URI. Empty if no format has that ending."""
     return next((ending for ending in _FORMATS if name.lower().endswith(ending)), "")
 
 
 def format_name(name: str) -> FormatName:
-    """Return the format of a file, by the ending of its name. Unknown endings count as Parquet."""
+    """Return the format of a file, by the ending of its name. An unknown ending counts as Parquet."""
     return _FORMATS.get(ending_of(name), "Parquet")
 
 
 def has_footer(name: str) -> bool:
-    """Return whether the file is Parquet. Its footer then has the number of rows, the types and the offsets."""
+    """Return whether the file is Parquet, whose footer has the number of rows, the types and the offsets."""
     return format_name(name) == "Parquet"
 
 

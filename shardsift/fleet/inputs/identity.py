@@ -23,7 +23,7 @@ from shardsift.fleet.storage.errors import translated
 from shardsift.fleet.storage.files import is_bucket
 from shardsift.fleet.storage.hub_files import filesystem_of
 
-_ETAGS = ("ETag", "md5Hash", "etag")  # s3fs; gcsfs (its etag changes with metadata too); gcsfs and adlfs
+_ETAGS = ("ETag", "md5Hash", "etag")  # of s3fs; of gcsfs, whose etag also changes with metadata; of adlfs and gcsfs
 _MAGIC = b"PAR1"
 _END_BYTES = 8  # footer length and magic bytes
 _TAIL_BYTES = 64 << 10  # read first; most footers fit
@@ -31,7 +31,10 @@ _LINES_BYTES = 8 << 20  # block size for a file that is read whole
 
 
 def identity_of(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> str:
-    """Identify a file from its `info`. May read its footer or all of it: call within `translated`."""
+    """Return the identity of a file from its `info`.
+
+    May read the footer or the whole file: call within `translated`.
+    """
     if (lfs := info.get("lfs")) is not None:
         return f"sha256:{lfs.sha256}"
     if blob := info.get("blob_id"):
@@ -48,7 +51,7 @@ def identity_of(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> 
 
 
 def identity_now(uri: str) -> tuple[str, int]:
-    """Return the current identity and size of a file, without using cached listings."""
+    """Return the current identity and size of a file. Does not use cached listings."""
     with translated(f"Looking at {uri}"):
         filesystem, path = filesystem_of(uri)
         info = _fresh_info(filesystem, path)
@@ -62,9 +65,9 @@ def are_of_other_bytes(one: str, other: str) -> bool:
 
 @contextmanager
 def unchanged(shard: Shard) -> Iterator[None]:
-    """Raise ShardError before or after a block if the shard's file is not the one that was enqueued.
+    """Check before and after a block that the shard's file is the one that was enqueued. Raises ShardError if not.
 
-    Also checks if the block raises a ShardError, because a file that is replaced while it is read may cause one.
+    Also checks if the block raises a ShardError, because a file that is replaced while it is read may be the cause.
     """
     check_unchanged(shard)
     try:
@@ -76,7 +79,6 @@ def unchanged(shard: Shard) -> Iterator[None]:
 
 
 def check_unchanged(shard: Shard) -> None:
-    """Raise ShardError if the shard's file is not the one that was enqueued."""
     now, _ = identity_now(shard.uri)
     if now != shard.identity:
         raise ShardError(
@@ -95,7 +97,7 @@ def _fresh_info(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, A
 
 
 def _hub_info(resolved: HfFileSystemResolvedRepositoryPath) -> dict[str, Any]:
-    """Ask the Hub for this file only; the file system's own `info` would list the whole folder."""
+    """Ask the Hub about this file only. The file system's own `info` would list the whole folder."""
     found = HfApi().get_paths_info(
         resolved.repo_id, resolved.path_in_repo, revision=resolved.revision, repo_type=resolved.repo_type
     )
@@ -118,7 +120,7 @@ def _footer_identity(file: BinaryIO) -> str:
     tail = _last_bytes(file, size, _TAIL_BYTES)
     footer_bytes = int.from_bytes(tail[-_END_BYTES:-4], "little") + _END_BYTES
     if tail[-4:] != _MAGIC or footer_bytes > size:
-        return f"unreadable:{size}:{hashlib.sha256(tail).hexdigest()}"  # fails, unless repaired
+        return f"unreadable:{size}:{hashlib.sha256(tail).hexdigest()}"  # the shard fails, unless the file is repaired
     footer = tail[-footer_bytes:] if footer_bytes <= len(tail) else _last_bytes(file, size, footer_bytes)
     return f"parquet:{size}:{hashlib.sha256(footer).hexdigest()}"
 

@@ -1,4 +1,4 @@
-"""The interface of an input file, and its rows that cannot be read."""
+"""The interface of an input file, and the records of its rows that cannot be read."""
 
 import math
 from collections.abc import Collection, Iterator, Sequence
@@ -33,14 +33,13 @@ LeftOut = dict[int, tuple[str, ...]]  # by the number of the row: its fields tha
 
 
 class NotedRows(BadRows):
-    """Bad rows, and the fields that were left out of good rows."""
+    """Bad rows, and in `left_out` the fields that were left out of good rows."""
 
     def __init__(self) -> None:
         super().__init__()
         self.left_out: LeftOut = {}
 
     def keep(self, rows: Collection[int]) -> None:
-        """Forget the notes on all rows except these."""
         for found in (self, self.left_out):
             for row in found.keys() - rows:
                 del found[row]
@@ -49,7 +48,10 @@ class NotedRows(BadRows):
 def note_bad_rows(
     found: BadRows, bad: BadRows | None, *, first_row: int, uri: str, left_out: LeftOut | None = None
 ) -> None:
-    """Add a block's bad rows to `bad`, with `first_row` added to their numbers. Without `bad`, raise ShardError."""
+    """Add a block's bad rows to `bad`, with `first_row` added to their numbers.
+
+    If `bad` is None, raises ShardError for the first bad row.
+    """
     if bad is None:
         for row in found.values():
             raise ShardError(f"{uri}, {row}. {row.remedy}")
@@ -64,7 +66,6 @@ _Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
 
 
 def with_nulls(rows: _Rows, bad: Collection[int]) -> _Rows:
-    """Replace bad rows by nulls."""
     if not bad:
         return rows
     is_bad = np.isin(np.arange(len(rows)), list(bad))
@@ -73,7 +74,6 @@ def with_nulls(rows: _Rows, bad: Collection[int]) -> _Rows:
 
 
 def _taken(column: pa.Array | pa.ChunkedArray, indices: pa.Int64Array) -> pa.Array | pa.ChunkedArray:
-    """Take the values at these indices. Values that are not taken are removed from a column's dictionary."""
     if pa.types.is_dictionary(column.type):
         return column.cast(column.type.value_type).take(indices).cast(column.type)
     return column.take(indices)
@@ -84,11 +84,12 @@ _FLOOR = 10  # bad rows that are always allowed in a shard; in a run, if they ar
 
 
 def too_many_bad_rows(number: int, rows: int, most_share: float, *, of_run: bool) -> str:
-    """Return an error message if more than `most_share` of the rows are bad, otherwise an empty one.
+    """Return an error message if more than `most_share` of the rows are bad, otherwise an empty text.
 
-    The message names the option that would allow them. A shard may have ten bad rows in any case, unless `most_share` is 0:
-    the share is meant for the whole run, and a small shard may exceed it by chance. With `of_run`, the numbers are those of
-    the whole run, which may have ten only if that is at most a tenth of its rows, otherwise a tenth.
+    The message names the option that would allow them. The share is meant for the whole run, and a small shard may
+    exceed it by chance. So a shard may have ten bad rows in any case. If `of_run`, the numbers are those of the whole
+    run, which may have ten bad rows or a tenth of its rows in any case, whichever is less. If `most_share` is 0, no row
+    may be bad.
     """
     floor = min(_FLOOR, rows // 10) if of_run else _FLOOR
     allowed = math.floor(max(most_share * rows, floor if most_share else 0) + _ROUNDING)
@@ -103,8 +104,6 @@ def too_many_bad_rows(number: int, rows: int, most_share: float, *, of_run: bool
 
 @dataclass(kw_only=True)
 class FirstBadRows:
-    """The number of bad rows of a file, and the first few of them."""
-
     number: int = 0
     first: list[BadRow] = field(default_factory=list)
 
@@ -113,7 +112,6 @@ class FirstBadRows:
         self.first += list(rows)[: _SHOWN - len(self.first)]
 
     def __str__(self) -> str:
-        """Name the first bad rows, and what to do about the first."""
         more = self.number - len(self.first)
         return f"{'; '.join(map(str, self.first))}{f'; and {more:,} more' if more else ''}. {self.first[0].remedy}".rstrip()
 
@@ -135,11 +133,14 @@ class InputFile(Protocol):
         most_rows: int = STEP_ROWS,
         use_threads: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield all rows, or only some columns, in batches of at most `most_rows`. Call within `translated`.
+        """Yield all rows in batches of at most `most_rows`. If `columns` is None, they have all columns.
 
-        A row that cannot be read is null in every column, and is added to `bad` before its batch is yielded. Without
-        `bad`, it raises ShardError with the row's position.
+        Call within `translated`. A row that cannot be read is null in every column, and is added to `bad` before its
+        batch is yielded. If `bad` is None, such a row raises ShardError with its position.
         """
 
     def count_rows(self, most: int | None = None) -> int:
-        """Count the rows, up to `most`. Files without a footer are read as far as necessary."""
+        """Return the number of rows, or `most` if there are more.
+
+        Files without a footer are read as far as necessary.
+        """

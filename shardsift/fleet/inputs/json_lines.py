@@ -80,7 +80,6 @@ class JsonLines(LineRows):
         return pa.Table.from_struct_array(pa.array(rows, pa.struct(list(self.schema))))
 
     def _row(self, text: bytes, others: set[str]) -> dict[str, Any]:
-        """Read a line's values. Fields that are not columns of the run go to `others`. Raises Misfit or ValueError."""
         try:
             row = _object(text)
         except ValueError:  # the invalid part may be in a field that is not read
@@ -95,7 +94,7 @@ class JsonLines(LineRows):
         return _reader_of(pa.struct([(name, read_as(kind)) for name, kind in self.columns]))
 
     def _parsed(self, data: bytes) -> pa.Table | None:
-        """Read some lines with pyarrow. Returns None unless it reads each line as one object, without loss."""
+        """Read some lines with pyarrow. None if pyarrow refuses a line, or may change a value."""
         if not is_utf8(data) or not _are_objects(data):
             return None
         try:
@@ -114,7 +113,7 @@ class JsonLines(LineRows):
 
 
 def _has_large(values: pa.ChunkedArray) -> bool:
-    """Return whether there are doubles of 2**53 or more, which may be rounded whole numbers."""
+    """Return whether there are doubles of 2**53 or more. They may be rounded integers."""
     if pa.types.is_struct(values.type):
         return any(map(_has_large, values.flatten()))
     if pa.types.is_list(values.type):
@@ -123,14 +122,13 @@ def _has_large(values: pa.ChunkedArray) -> bool:
 
 
 def _filled_lines(block: Block) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and content of each line that is not blank."""
     for line, text in enumerate(io.BytesIO(block.data), start=block.first_line):
         if stripped := text.strip(_WHITE):
             yield line, stripped
 
 
 def _are_objects(data: bytes) -> bool:
-    """Return whether each line begins and ends with a brace, so that none is blank and no object spans lines.
+    """Return whether each line begins and ends with a brace. Then no line is blank, and no object spans lines.
 
     pyarrow's reader crashes the process for some lines that are not objects.
     """
@@ -143,7 +141,6 @@ def _are_objects(data: bytes) -> bool:
 
 
 def _object(text: bytes) -> dict[str, Any]:
-    """Parse the object in a line. Raises ValueError."""
     if not is_utf8(text):
         raise ValueError("not UTF-8")
     if not text.startswith(b"{"):
@@ -196,7 +193,10 @@ _INT64, _UINT64 = range(-(1 << 63), 1 << 63), range(1 << 64)
 
 
 def _reader_of(kind: pa.DataType, path: str = "") -> _Reader:
-    """Make a function that reads values of this type, and raises Misfit for others. `path` is their path in the row."""
+    """Return a function that reads values of this type, and raises Misfit for others.
+
+    `path` is their path in the row.
+    """
     if pa.types.is_struct(kind):
         return _object_reader({one.name: _reader_of(one.type, field_path(path, one.name)) for one in kind}, path)
     if pa.types.is_list(kind):
@@ -263,7 +263,7 @@ def _as_text(value: Any) -> str:
 
 
 def _cast(kind: pa.DataType, value: Any) -> Any:
-    """Convert to a type that JSON lacks. Needed if the run's first files are Parquet."""
+    """Convert a value to a type that JSON lacks. A run has such types if its first files are Parquet."""
     if isinstance(value, (bool, dict, list)):
         raise TypeError
     return pa.scalar(value).cast(kind).as_py()
@@ -289,7 +289,7 @@ _MOST_DEPTH, _MOST_FIELDS = 64, 256
 def json_type(values: Iterable[Any], depth: int = 0) -> str:
     """Find the type that most values have. Rows with values of another type will be bad. Strings are never parsed.
 
-    Returns JSON if there are no values, or if no column of another type can hold them.
+    Returns JSON if there are no values, or if no other type of column can hold them.
     """
     by_kind: dict[type, list[Any]] = {}
     for value in values:

@@ -30,7 +30,7 @@ _NOT_LINES = {b"PK\x03\x04": "a zip", b"BZh": "a bzip2", b"\xfd7zXZ": "an xz", b
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Whole records, and the line number at which the first one begins, counted from 1."""
+    """Whole records, and the number of the line at which the first one begins, counted from 1."""
 
     data: bytes
     first_line: int
@@ -44,9 +44,9 @@ class Block:
 
 @dataclass(eq=False)
 class LineRows(ABC):
-    """A file of lines, perhaps compressed, as an InputFile. Each pass opens the file again.
+    """A file of lines, compressed or not, as an InputFile. Each pass opens the file again.
 
-    Reads only `columns`. Notes other columns as left out, unless `only` says that the user chose the columns.
+    Reads only `columns`. Notes other columns as left out, unless `only`, which means that the user chose the columns.
     """
 
     opened: Callable[[], BinaryIO]
@@ -54,7 +54,7 @@ class LineRows(ABC):
     columns: ColumnTypes
     _: KW_ONLY
     only: bool = False
-    first_byte: int = 0  # of a file that is not compressed: the first record is on the line after it
+    first_byte: int = 0  # offset in an uncompressed file; the first record is on the next line
     block_bytes: int = BLOCK_BYTES
     most_record_bytes: int = MOST_RECORD_BYTES
 
@@ -73,7 +73,10 @@ class LineRows(ABC):
 
     @abstractmethod
     def _last_end(self, piece: bytes) -> int:
-        """Find the end of the last whole record in a piece, which begins with a record. 0 if none is whole."""
+        """Return the offset after the last whole record in a piece that begins with a record.
+
+        0 if no record is whole.
+        """
 
     @abstractmethod
     def _rows(self, block: Block, columns: Sequence[str]) -> tuple[pa.Table, BadRows, LeftOut]:
@@ -90,7 +93,7 @@ class LineRows(ABC):
         most_rows: int = STEP_ROWS,
         use_threads: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows. Uses no thread but the caller's."""
+        """Yield the rows. Uses no thread but the caller's, whatever `use_threads` says."""
         first_row = 0
         for block in self._blocks():
             table, found, left_out = self._rows(block, columns or self.schema.names)
@@ -134,7 +137,6 @@ class LineRows(ABC):
         return ShardError(f"{self.uri}, line {line:,}: {problem}")
 
     def _pieces(self, file: "io.BufferedReader[Any]") -> Iterator[bytes]:
-        """Yield the decompressed content in pieces of equal size, without a byte order mark."""
         source = self._decompressed(file)
         if self.first_byte and source is file:
             file.seek(self.first_byte)

@@ -47,13 +47,13 @@ def open_input(
 ) -> Iterator[InputFile]:
     """Open a file for streaming. A file with an unknown ending counts as Parquet.
 
-    JSON Lines and CSV: reads `columns`, or the columns in the first rows if it is None. Leaves out other columns, and
-    notes them unless `only` says that the user chose the columns. `read_bytes` is the size of each read. For JSON Lines
-    that are not compressed, `first_byte` starts at the next line after this offset.
+    JSON Lines and CSV: reads `columns`. If it is None, reads the columns in the first rows. Other columns are left out,
+    and noted unless `only`, which means that the user chose the columns. `read_bytes` is the size of each read. In JSON
+    Lines that are not compressed, `first_byte` starts at the next line after this offset.
 
     Parquet: reads all columns, those in `columns` first, starting at `first_row`.
 
-    Raises ShardError if the file is missing or broken, TransientError if the network fails.
+    Raises ShardError if the file is missing or broken, and TransientError if the network fails.
     """
     if has_footer(uri):
         with open_parquet_input(uri, columns, first_row) as file:
@@ -67,7 +67,7 @@ def open_input(
 def column_in(content: bytes, uri: str, name: str) -> pa.ChunkedArray:
     """Read a column of a file whose content is in memory. Values of JSON Lines and CSV are texts.
 
-    Raises UsageError if there is no such column, ShardError or Arrow's errors if the file is broken.
+    Raises UsageError if there is no such column, and ShardError or Arrow's errors if the file is broken.
     """
     if has_footer(uri):
         parquet = pq.ParquetFile(pa.BufferReader(content))
@@ -81,10 +81,9 @@ def column_in(content: bytes, uri: str, name: str) -> pa.ChunkedArray:
 def columns_of_lines(uris: Sequence[str], chosen: ColumnTypes | None = None) -> ColumnTypes:
     """Find the names and types of columns from a sample of JSON Lines or CSV files. Deterministic.
 
-    With `chosen`, find only the types that it lacks. Raises UsageError if a chosen column does not exist.
-
-    Files that cannot be read are skipped. If all are skipped, raises ShardError, unless they are JSON Lines and
-    `chosen` has every type.
+    If `chosen` is given, finds only the types that it lacks, and raises UsageError if a chosen column does not exist.
+    Skips files that cannot be read. If it skips all, raises ShardError, unless they are JSON Lines and `chosen` has
+    every type.
     """
     kind = _LINES[format_name(uris[0])]
     files = min(len(uris), _MOST_SAMPLED)
@@ -126,7 +125,7 @@ def _opened(uri: str, columns: ColumnTypes, *, read_bytes: int = _READ_AHEAD_BYT
 
 @contextmanager
 def open_shard(uri: str, spec: RunSpec, **part: int) -> Iterator[InputFile]:
-    """Open an input file with the columns of the run. `part` are arguments of `open_input`, such as `first_row`."""
+    """Open an input file with the columns of the run. `part` has arguments of `open_input`, such as `first_row`."""
     own = tuple(column for column in spec.columns if column[0] not in spec.folder_columns)
     with open_input(uri, own, only=spec.only_columns, **part) as file:
         yield WithFolderColumns(file, spec.folder_columns, uri) if spec.folder_columns else file
@@ -134,7 +133,7 @@ def open_shard(uri: str, spec: RunSpec, **part: int) -> Iterator[InputFile]:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """Input files in name order. Names of shards are relative to the folder `root`."""
+    """Input files in name order. The names of their shards are relative to the folder `root`."""
 
     filesystem: fsspec.AbstractFileSystem
     root: str
@@ -149,11 +148,11 @@ class Listing:
 def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input") -> Listing:
     """List the files that a URI names. For a folder or glob, list the files with the ending of a format.
 
-    Names that begin with a dot, or with `_` like Spark's own files, are skipped unless the URI itself has such a part.
-    Files with the ending .json beside other input files are skipped, because they usually describe the data.
+    Skips names that begin with a dot, or with `_` like Spark's own files, unless the URI itself has such a part. Skips
+    files with the ending .json beside other input files, because they usually describe the data.
 
     In error messages, `option` is the user's option, and `shown_as` replaces the URI. Raises UsageError if there are no
-    files, files of several formats, or files of a table, and fsspec's errors for an unusable URL.
+    files, files of several formats, or files of a table. Raises fsspec's errors for an unusable URL.
     """
     shown = uri if shown_as is None else shown_as
     if not shown:
@@ -182,7 +181,7 @@ def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
     """Return the folder to which shard names are relative.
 
     It is a Hub dataset's data/ folder if the path goes through one, otherwise the last folder before any wildcard. On a
-    local disk, `*`, `?` and `[` in the name of an existing file or folder are literal.
+    local disk, `*`, `?` and `[` in the name of an existing file or folder are not wildcards.
     """
     parts = path.split("/")
     is_local = isinstance(filesystem, LocalFileSystem)
@@ -203,7 +202,6 @@ def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
 
 
 def _infos(filesystem: fsspec.AbstractFileSystem, path: str, root: str) -> dict[str, dict[str, Any]]:
-    """Return the file system's `info` of each file that a path names, by path."""
     below = path.removeprefix(root)
     if _GLOB & set(below) and not (isinstance(filesystem, LocalFileSystem) and filesystem.exists(path)):
         return dict(filesystem.glob(glob.escape(root) + below, detail=True))
@@ -245,7 +243,6 @@ def _input_files(
 
 
 def _stands_beside_data(name: str) -> bool:
-    """Return whether the file is a description, a licence or a list of checksums."""
     last = name.rpartition("/")[2].lower()
     return last.startswith(_BESIDE_DATA) or last.endswith(_NO_DATA)
 

@@ -27,15 +27,15 @@ _BUFFER_BYTES = 1 << 20  # column chunks are read through a buffer, so a huge ro
 _ALIKE = ({pa.string(), pa.large_string()}, {pa.binary(), pa.large_binary()})
 _INT96_UNIT = "us"  # as in Spark; nanoseconds overflow for times before 1677 or after 2262
 _UNITS = ["s", "ms", "us", "ns"]
-_UNREADABLE = re.compile("dictionary<|list_view<")  # inside another type
+_UNREADABLE = re.compile("dictionary<|list_view<")  # pyarrow cannot read these inside another type
 
 
 @contextmanager
 def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file for streaming.
 
-    Raises ShardError if it is missing or broken, TransientError if the network fails. Dictionaries are read with int32
-    indices: with other index types, pyarrow rejects a whole column if one text is not UTF-8.
+    Dictionaries are read with int32 indices. With other index types, pyarrow rejects a whole column if one text is not
+    UTF-8. Raises ShardError if the file is missing or broken, and TransientError if the network fails.
     """
     with _opened(uri) as (_, parquet, _):
         yield parquet
@@ -93,9 +93,9 @@ def _of_parquets_types(metadata: pq.FileMetaData) -> pq.FileMetaData:
 
 
 class ParquetInput:
-    """A Parquet file, from some row on, as an InputFile.
+    """A Parquet file, from `first_row` on, as an InputFile.
 
-    Columns of the run come first, in the run's order, and with the run's types if that changes no value. Others follow.
+    Columns of the run come first, in the run's order. They get the run's types if that changes no value. Others follow.
     """
 
     def __init__(
@@ -151,7 +151,9 @@ class ParquetInput:
             while ahead.rows:
                 step = ahead.step(most_rows)
                 batches = batches or self._parquet.iter_batches(step, groups, columns, use_threads=use_threads)
-                self._parquet.reader.set_batch_size(step)  # for the next; `iter_batches` sets only the first
+                self._parquet.reader.set_batch_size(
+                    step
+                )  # for the next batch; `iter_batches` sets only the first one's
                 if (batch := next(batches, None)) is None:
                     raise ShardError(
                         f"{self._uri} is damaged, or pyarrow cannot decode it: {ahead.rows:,} of the rows that its footer "
@@ -178,7 +180,10 @@ def row_group_rows(parquet: pq.ParquetFile) -> list[int]:
 
 
 def _of_the_run(schema: pa.Schema, columns: ColumnTypes) -> pa.Schema:
-    """Return the run's columns, for a file without rows: pandas writes such a file with the type null."""
+    """Return the run's schema for a file without rows.
+
+    The types in such a file may be wrong: pandas writes null for all columns.
+    """
     try:
         known = pa.schema([(name, type_named(kind)) for name, kind in columns], metadata=schema.metadata)
     except ValueError:  # the name does not identify one type
@@ -187,7 +192,6 @@ def _of_the_run(schema: pa.Schema, columns: ColumnTypes) -> pa.Schema:
 
 
 def _as_in_the_run(field: pa.Field, kinds: Mapping[str, str]) -> pa.Field:
-    """Give the field the run's type, if that can hold all values of the field."""
     own = plain_type(field.type)
     if type_name(own) == kinds.get(field.name):
         return field.with_type(own)
@@ -200,7 +204,7 @@ def _as_in_the_run(field: pa.Field, kinds: Mapping[str, str]) -> pa.Field:
 def _widens(own: pa.DataType, wanted: pa.DataType) -> bool:
     """Return whether `wanted` can represent every value of type `own`.
 
-    A value can still be out of range, for example of a finer timestamp unit; then Arrow raises when it casts.
+    A value may still be out of range, for example of a finer timestamp unit. Arrow then raises when it casts.
     """
     if pa.types.is_null(own) or own == wanted:
         return True
@@ -237,7 +241,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _bad_rows(batch: pa.RecordBatch, first_row: int) -> BadRows:
-    """Find the rows that are not valid UTF-8, which cannot be converted to Python values."""
+    """Find the rows with a text that is not valid UTF-8. Python cannot read such a text."""
     try:
         batch.validate(full=True)
     except pa.ArrowInvalid:  # may have another reason, such as a time of day of more than 24 h

@@ -20,7 +20,7 @@ _OF_A_LIST = 5  # bytes of an offset and a validity flag
 
 
 class RowsAhead:
-    """The rows of a row group that are not decoded yet. Estimates the memory that the next of them take when decoded.
+    """The rows of a row group that are not decoded yet. Estimates the memory that the next rows take when decoded.
 
     Counts only `columns`; empty means all.
     """
@@ -51,7 +51,6 @@ class RowsAhead:
         self._tried = 1
 
     def step(self, most_rows: int) -> int:
-        """Choose the number of rows to decode next."""
         rows = min(most_rows, self.rows, self.rows if self._is_known else self._tried)
         while self._bytes_of(rows) > _MOST_BYTES and rows > 1:
             rows //= 2
@@ -70,9 +69,9 @@ class RowsAhead:
 
 
 def _slots(kind: pa.DataType) -> list[int]:
-    """Return how many values Arrow stores for a null, for each Parquet column of this type.
+    """Return, for each Parquet column that stores this type, how many values Arrow keeps for a null.
 
-    It is one, except in lists of fixed size.
+    The number is 1, except in lists of fixed size.
     """
     kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     inner = [count for number in range(kind.num_fields) for count in _slots(kind.field(number).type)]
@@ -80,7 +79,6 @@ def _slots(kind: pa.DataType) -> list[int]:
 
 
 def _nulls(chunk: pq.ColumnChunkMetaData) -> int:
-    """Return an upper bound of the number of nulls."""
     found = chunk.statistics
     return int(found.null_count if found is not None and found.has_null_count else chunk.num_values)
 
@@ -93,8 +91,6 @@ _SIZE, _STORED_SIZE, _DATA, _DICTIONARY, _DATA_2 = 2, 3, 5, 7, 8  # fields of a 
 
 
 class _Pages:
-    """The pages of a text or bytes column in a row group, from the next row on."""
-
     def __init__(self, file: BinaryIO, chunk: pq.ColumnChunkMetaData) -> None:
         self._file, self._chunk = file, chunk
         self._dictionary = (0, 0, 0)  # its offset, its size in the file, and its decompressed size
@@ -137,14 +133,13 @@ class _Pages:
         return found + self._repeated(coded)
 
     def _repeated(self, values: int) -> int:
-        """Return the bytes that this many dictionary-coded values take when decoded, beyond the dictionary itself."""
+        """Return an upper bound of the decoded bytes of `values` dictionary-coded values, without the dictionary."""
         repeated = min(values, self._coded - self._entries)
         whole = repeated * self._dictionary[2]
         return whole if whole <= _MOST_BYTES // 8 else repeated * self._longest
 
     @cached_property
     def _longest(self) -> int:
-        """The size of the dictionary's longest value, or of the whole dictionary if it cannot be read."""
         at, stored, size = self._dictionary
         with suppress(OSError, ValueError, NotImplementedError):
             content = _read(self._file, at, stored)

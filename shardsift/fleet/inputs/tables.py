@@ -31,7 +31,7 @@ def refuse_tables(
 ) -> None:
     """Raise UsageError if `files` belong to a table or to an unfinished write.
 
-    `listed` has all paths below the folder `root`. It is empty if they are not known.
+    `listed` has all paths below the folder `root`. It is empty if these are not known.
     """
     protocols = {filesystem.protocol} if isinstance(filesystem.protocol, str) else {*filesystem.protocol}
     if protocols & {"http", "https"}:  # no folders to look into
@@ -66,20 +66,18 @@ def refuse_tables(
 
 
 def _steps(path: str) -> Iterator[tuple[str, str]]:
-    """Yield each folder of a path, with the name that follows it."""
     parts = path.split("/")
     return (("/".join(parts[:depth]), parts[depth]) for depth in range(1, len(parts)))
 
 
 def _written(folder: str) -> str:
-    """Return the folder that Spark wrote: the one above `key=value` folders."""
     while "=" in folder.rpartition("/")[2]:
         folder = folder.rpartition("/")[0]
     return folder
 
 
 def _of_table(folder: str, names_in: Callable[[str], set[str]]) -> str | None:
-    """Return an error message if a table's log lies in the folder. In the message, `{0}` stands for the folder."""
+    """Return an error message if the folder holds the log of a table. In the message, `{0}` stands for the folder."""
     names = names_in(folder)
     for log, (table, advice) in _LOGS.items():
         if log not in names:

@@ -17,19 +17,22 @@ _MAX_BACKOFF_SECONDS = 600.0
 
 
 class Attempts(LedgerBase):
-    """Makes and ends claims. A claim lasts for one lease. Its fencing token shows the ledger whether it is stale."""
+    """The ledger's methods that make and end claims. A claim lasts for one lease.
+
+    The claim's fencing token shows the ledger whether the claim is stale.
+    """
 
     def claim(
         self, run_id: str, shard_name: str, owner: str, *, nonce: str | None = None, number_format: str = ""
     ) -> Claim | Refusal:
         """Claim a shard for one lease. No two workers ever hold the same shard with valid tokens.
 
-        `owner` names the worker. A worker runs one scoring process at a time, so a second claim of a shard by the same owner
-        means that the first process crashed. The exception is a second claim with the same `nonce`, from `new_nonce`: it
-        returns the first claim again, so a caller whose answer was lost can repeat the call.
+        `owner` names the worker. A worker runs one scoring process at a time, so a second claim of a shard by the same
+        owner means that the first process crashed. A caller that lost the answer can repeat the call with the same
+        `nonce`, from `new_nonce`, and gets the first claim again.
 
-        The first claim with a `number_format` sets the run's format; claims in another are then refused. The format can
-        still change while no score is stored and no worker holds a shard.
+        The first claim with a `number_format` sets the run's format. Claims in another format are then refused. The
+        format can still change while no score is stored and no worker holds a shard.
         """
         answer = self._run_script(
             "claim",
@@ -49,10 +52,10 @@ class Attempts(LedgerBase):
         )
 
     def renew(self, claim: Claim, *, rows: int, report: AttemptReport | None = None) -> bool:
-        """Extend the lease, and note the number of rows scored so far and the worker's report on the attempt.
+        """Extend the lease. Stores the number of rows scored so far, and the worker's report on the attempt.
 
-        Returns False if the run is paused: give the shard back. Raises LeaseLost if the claim is no longer valid, and
-        RunUnknown if Redis has lost the run.
+        Returns False if the run is paused: the caller must give the shard back. Raises LeaseLost if the claim is no
+        longer valid, and RunUnknown if Redis has lost the run.
         """
         said = report.to_json() if report else ""
         answer = self._run_for(claim, "renew", self._lease_ms, rows, said)
@@ -66,9 +69,9 @@ class Attempts(LedgerBase):
         return bool(answer == "renewed")
 
     def leave_device(self, claim: Claim) -> None:
-        """Note that the attempt is done with its worker's device, or nearly so, and goes on to store the shard's files.
+        """Note that the attempt has nearly finished on its worker's device, and goes on to store the shard's files.
 
-        From now on, this shard does not count towards the run's limit of workers. May run twice. Does nothing for a
+        From now on, the shard does not count towards the run's limit of workers. May run twice. Does nothing for a
         stale token.
         """
         self._run_for(claim, "leave_device", self._lease_ms)
@@ -76,7 +79,8 @@ class Attempts(LedgerBase):
     def save_scores(self, claim: Claim, window: int, scores: bytes) -> bool:
         """Store the scores of a window for a later attempt. Returns False if the run's checkpoints are full.
 
-        `window` is the window's first row. Saving a window again replaces it. Raises LeaseLost for a stale token.
+        `window` is the number of the window's first row. A second call for a window replaces its scores. Raises
+        LeaseLost for a stale token.
         """
         answer = self._run_for(claim, "save_scores", window, scores, self._checkpoint_bytes)
         if answer == "lost":
@@ -84,13 +88,13 @@ class Attempts(LedgerBase):
         return bool(answer == "saved")
 
     def saved_scores(self, claim: Claim) -> dict[int, bytes]:
-        """Return the scores of the windows that earlier attempts finished, by first row."""
+        """Return the scores of the windows that earlier attempts finished, by the number of the window's first row."""
         key = Keys(claim.run_id).scores(claim.shard.name)
         found = self.redis.execute_command("HGETALL", key, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
         return {int(window): scores for window, scores in found.items()}
 
     def complete(self, claim: Claim, receipt: Receipt) -> int:
-        """Record a shard as done, and wake a finalizer if it was the last. Returns the number of open shards.
+        """Record a shard as done. Returns the number of open shards, and wakes a finalizer if it is 0.
 
         May run twice. Raises LeaseLost for a stale token, and RunUnknown if Redis has lost the run.
         """
@@ -111,8 +115,8 @@ class Attempts(LedgerBase):
     def retry_later(self, claim: Claim, error: str, traceback: str, *, after_seconds: float | None = None) -> int:
         """Give a shard back after a transient error. After `max_errors` such errors it is failed.
 
-        The back-off is 5, 20, 80, … s, and at least `after_seconds`, if a service asked for that. Returns the number of
-        open shards.
+        The back-off is 5, 20, 80, … s. `after_seconds` is a wait that a service asked for: the back-off is at least
+        that long. Returns the number of open shards.
         """
         return self._end_attempt(claim, Outcome.ERROR, error, traceback, least_seconds=after_seconds or 0)
 
@@ -128,9 +132,9 @@ class Attempts(LedgerBase):
         return self._end_attempt(claim, Outcome.NON_RETRYABLE, error, traceback)
 
     def report_crash(self, run_id: str, shard_name: str, owner: str, error: str, traceback: str = "") -> int:
-        """Record that the process that scored a shard for `owner` died.
+        """Record that the process that scored a shard for `owner` died. The shard can then be claimed at once.
 
-        Then the shard need not wait for its lease to expire. Does nothing if that owner does not hold the shard.
+        Otherwise, it would have to wait until the lease expires. Does nothing if `owner` does not hold the shard.
         Returns the number of open shards.
         """
         return self._end(run_id, shard_name, ["owner", owner, Outcome.CRASH, redacted(error), redacted(traceback)])
@@ -143,7 +147,10 @@ class Attempts(LedgerBase):
         return self._end(claim.run_id, claim.shard.name, ended, backoff_ms, least_ms)
 
     def _end(self, run_id: str, shard_name: str, ended: list[str], backoff_ms: int = 0, least_ms: int = 0) -> int:
-        """End an attempt. `ended` is ["token" or "owner", its value, the outcome, the error, the traceback]."""
+        """End an attempt.
+
+        `ended` is ["token" or "owner", the token or owner, the outcome, the error, the traceback].
+        """
         limits = [self._max_attempts, self._max_errors, self._lease_ms, least_ms]
         arguments = [shard_name, *ended, backoff_ms, int(_MAX_BACKOFF_SECONDS * 1000), *limits]
         _, still_open = self._run_script("end_attempt", Keys(run_id).of(shard_name), arguments)
@@ -161,5 +168,4 @@ def _unknown(claim: Claim) -> RunUnknown:
 
 
 def new_nonce() -> str:
-    """Make an identifier that is unique to one claim."""
     return uuid4().hex[:12]

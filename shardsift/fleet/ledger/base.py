@@ -15,20 +15,18 @@ from shardsift.fleet.run.spec import RunSpec, Shard
 
 SHARD_JSON = TypeAdapter(Shard)
 _T = TypeVar("_T")
-_BATCH = 200  # shards per call: a script blocks Redis for all clients, with so many for a few milliseconds
+_BATCH = 200  # shards per call: a script blocks Redis for all clients, for a few milliseconds with this many
 _LUA = resources.files("shardsift.fleet.ledger") / "lua"
 
 
 class LedgerBase:
-    """Holds the connection, and runs scripts that each make one transition."""
-
     def __init__(self, client: redis.Redis, settings: Settings) -> None:
         self.redis = client
         self.lease_seconds = settings.lease_seconds
         self._only_run = settings.only_run
         self.is_embedded = (
             settings.redis_is_embedded
-        )  # in the Redis of one machine, whose runs have queues of their own
+        )  # the Redis that `producer run` starts, in which each run has its own queue
         self._lease_ms = int(settings.lease_seconds * 1000)
         self._outage_ms = int(max(settings.lease_seconds / 2, 3 * settings.sweep_seconds) * 1000)
         self._max_attempts = settings.max_attempts
@@ -42,7 +40,7 @@ class LedgerBase:
         }
 
     def spec(self, run_id: str) -> RunSpec:
-        """Read the spec of a run. Raises UsageError if the ledger does not have the run, or cannot read it."""
+        """Read the spec of a run. Raises UsageError if the ledger does not have the run, or cannot read its spec."""
         spec = self.redis.hget(Keys(run_id).run, "spec")
         if spec is None:
             known = ", ".join(self.run_ids()[:5]) or "none"
@@ -50,9 +48,9 @@ class LedgerBase:
         return read_spec(run_id, spec)
 
     def message_queue(self, run_id: str, queue: str) -> str:
-        """Return the queue for a run's messages, given its scorer's `queue`.
+        """Return the queue of a run's messages. `queue` is the queue of its scorer.
 
-        With the embedded Redis, each run has a queue of its own, so that messages of stopped runs do not fill it.
+        With the embedded Redis, each run has its own queue, so that messages of stopped runs do not fill it.
         """
         return queue_of_run(queue, run_id) if self.is_embedded else queue
 
@@ -75,7 +73,7 @@ class LedgerBase:
 
 
 def in_ms(time: tuple[int, int]) -> int:
-    """Convert the answer of TIME (seconds and microseconds) to milliseconds."""
+    """Convert the answer of Redis's TIME, in seconds and microseconds, to milliseconds."""
     seconds, microseconds = time
     return seconds * 1000 + microseconds // 1000
 
@@ -99,7 +97,10 @@ def read_spec(run_id: str, spec: str | bytes) -> RunSpec:
 
 
 def refuse_other_version(client: redis.Redis) -> None:
-    """Raise UsageError if another version of shardsift has written the ledger. A fleet must have one version."""
+    """Raise UsageError if another version of shardsift wrote the ledger.
+
+    All processes of a fleet must have one version.
+    """
     found = client.get(VERSION_KEY)  # text, because `connect` decodes responses
     if found not in (None, VERSION):
         raise UsageError(
@@ -135,7 +136,7 @@ class Keys:
         self.counted = f"{self.run}:counted"
 
     def attempts(self, shard: str) -> str:
-        """Return the key of a shard's attempts. With an empty name, return the prefix of all such keys."""
+        """Return the key of a shard's attempts. For an empty name, return the prefix of all such keys."""
         return f"{self.run}:attempts:{shard}"
 
     def scores(self, shard: str) -> str:

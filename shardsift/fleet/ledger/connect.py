@@ -19,11 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 def connect(settings: Settings, *, wait_seconds: float = 0.0) -> redis.Redis:
-    """Make a client with a working connection.
+    """Return a client with a working connection.
 
-    Raises UsageError if Redis is missing, refuses the connection, is too old, or would delete keys when it is full.
-
-    Waits up to `wait_seconds` for a server that does not answer, or still loads its data.
+    Waits up to `wait_seconds` for a server that does not answer or still loads its data. Raises UsageError if Redis is
+    missing, refuses the connection, is too old, or would delete keys when it is full.
     """
     address = settings.redis
     if address is None:
@@ -52,7 +51,10 @@ def connect(settings: Settings, *, wait_seconds: float = 0.0) -> redis.Redis:
 
 
 def why_no_writes(client: redis.Redis) -> str:
-    """Say why Redis refuses to write, and what to do. Empty if it accepts writes, or does not say."""
+    """Return why Redis refuses to write, and what to do.
+
+    Empty if it accepts writes, or if INFO does not show the reason.
+    """
     try:
         info = client.info()
     except redis.ResponseError:  # this user or a managed service may not call INFO
@@ -87,7 +89,7 @@ def _wait_for_answer(client: redis.Redis, address: RedisAddress, wait_seconds: f
 
 
 def _check_server(client: redis.Redis, address: RedisAddress) -> None:
-    """Raise UsageError for a server that would fail in the middle of a run, or delete keys of the ledger.
+    """Raise UsageError for a server that would fail in the middle of a run, or would delete keys of the ledger.
 
     Raises ReadOnlyError for a replica, because a failover may soon make it a primary.
     """
@@ -124,7 +126,7 @@ def _check_server(client: redis.Redis, address: RedisAddress) -> None:
 
 
 def _check_scripts(client: redis.Redis) -> None:
-    """Raise ResponseError if the server lacks EVALSHA. Other errors are ignored, and found by other checks."""
+    """Raise ResponseError if the server lacks EVALSHA. Ignores other errors, because other checks find them."""
     try:
         client.evalsha("0" * 40, 0)
     except redis.ResponseError as error:

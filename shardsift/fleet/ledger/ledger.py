@@ -41,32 +41,32 @@ _DAMAGED = "damaged:"  # prefix of the run's fields that count how often a shard
 
 
 class Ledger(Attempts, Results):
-    """Reads and writes the runs of a fleet. Safe to share between threads.
+    """The runs of a fleet, in Redis. Safe to share between threads.
 
     Methods raise redis.RedisError if Redis does not answer.
     """
 
     @staticmethod
     def connect(settings: Settings, *, wait_seconds: float = 0.0) -> "Ledger":
-        """Connect to the fleet's Redis.
+        """Connect to the fleet's Redis, and wait up to `wait_seconds` for it. Writes nothing.
 
-        Raises UsageError if it is missing for this long, refuses the connection, would delete keys when it is full, or
-        holds the ledger of another version of shardsift. Writes nothing.
+        Raises UsageError if Redis does not answer, refuses the connection, would delete keys when it is full, or holds
+        the ledger of another version of shardsift.
         """
         client = connect(settings, wait_seconds=wait_seconds)
         refuse_other_version(client)
         return Ledger(client, settings)
 
     def create_run(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
-        """Write a run and its new shards. Returns the number of new shards. May run twice. Ends a cancellation."""
+        """Write a run and its new shards, and end a cancellation. Returns the number of new shards. May run twice."""
         added = self.add_shards(spec, shards, now=now)
         self.mark_enqueued(spec.run_id)
         return added
 
     def add_shards(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
-        """Write a run and its new shards, like `create_run`, but do not mark the run as enqueued.
+        """Write a run and its new shards as `create_run` does, but do not mark the run as enqueued.
 
-        No shard of a new run is sent or published before `mark_enqueued`.
+        Until `mark_enqueued`, no shard of a new run is sent or published.
         """
         keys = Keys(spec.run_id)
         self.redis.set(VERSION_KEY, VERSION)
@@ -83,13 +83,14 @@ class Ledger(Attempts, Results):
         return added
 
     def _note_queued(self, run_id: str) -> None:
-        """Note the time at which shards were queued. Idle time before it does not make a run look stalled."""
+        """Note that shards were queued now. Idle time before this does not make the run look stalled."""
         self.redis.hset(Keys(run_id).run, "queued_ms", self._now_ms())
 
     def mark_enqueued(self, run_id: str) -> None:
-        """Note that all shards of a run, and all receipts found for it, are written. Also note how many shards.
+        """Note that all shards of a run and all receipts found for it are written. Also store the number of shards.
 
-        An extension has more shards than the plan if files of it have gone since it was enqueued.
+        An extension that is enqueued again may have more shards than its plan, because it keeps shards whose files have
+        gone.
         """
         keys = Keys(run_id)
         self.redis.hset(keys.run, mapping={"complete": 1, "shards": int(self.redis.hlen(keys.shards))})
@@ -99,16 +100,16 @@ class Ledger(Attempts, Results):
         """Set aside and return the receipts of a run that has lost keys in Redis, so that the caller can restore them.
 
         Until `mark_enqueued`, no shard of the run is sent or published, and a second call returns the same receipts. If
-        no key is lost, changes nothing and returns no receipts.
+        no key is lost, changes nothing and returns an empty list.
         """
         keys = Keys(run_id)
         self._run_script("take_receipts", keys.of(), [keys.taken])
         return list(self._receipts(keys.taken))
 
     def restore(self, run_id: str, receipts: Iterable[Receipt]) -> int:
-        """Record open, unclaimed shards as done, from receipts that were found with the output.
+        """Record open, unclaimed shards as done, from receipts found with the output.
 
-        Returns the number of shards recorded. May run twice.
+        Returns how many. May run twice.
         """
         restored = 0
         for batch in batches(receipts):
@@ -117,7 +118,10 @@ class Ledger(Attempts, Results):
         return restored
 
     def open_runs(self) -> list[OpenRun]:
-        """List runs with open shards, oldest first. Leaves out cancelled, paused and half-enqueued runs."""
+        """List runs with open shards, oldest first.
+
+        Leaves out runs that are cancelled, paused or not completely enqueued.
+        """
         run_ids = [run_id for run_id in self.run_ids()[::-1] if self._only_run in (None, run_id)]
         pipeline = self.redis.pipeline(transaction=False)
         for keys in map(Keys, run_ids):
@@ -137,25 +141,25 @@ class Ledger(Attempts, Results):
         ]
 
     def _takeable(self, run_id: str, queued: int, max_workers: str | None) -> int:
-        """Return how many of the `queued` shards may get a worker, given the run's limit of workers."""
         if max_workers is None:
             return queued
         workers = {shard.worker for shard in self.running_shards(run_id)}
         return max(0, min(queued, int(max_workers) - len(workers)))
 
     def cancel(self, run_id: str, *, replaced_by: str = "") -> None:
-        """Cancel a run: workers stop at their next batch. All progress is kept, and `retry` or `create_run` resumes the run.
+        """Cancel a run, and end a pause. Workers stop at their next batch. `retry` or `create_run` resumes the run.
 
-        Ends a pause. Raises UsageError if the run is published. A publication that has already begun still succeeds.
+        All progress is kept. A publication that has already begun still succeeds. Raises UsageError if the run is
+        published.
         """
         if self._run_script("cancel", Keys(run_id).of(), [replaced_by]) == "published":
             raise UsageError(f"Run {run_id} is published: there is nothing left to cancel.")
 
     def pause(self, run_id: str, *, reason: str = "") -> None:
-        """Pause a run: no shard is claimed, and workers give theirs back at their next batch. `resume` ends the pause.
+        """Pause a run until `resume`. No shard is claimed, and workers give their shards back at their next batch.
 
         All progress is kept. `reason` is empty if a person asked for the pause. A run that is already paused keeps its
-        reason. Raises UsageError if the run is cancelled or has no open shard.
+        reason. Raises UsageError if the run is cancelled or published, or has no open shard.
         """
         match self._run_script("pause", Keys(run_id).of(), [reason]):
             case "cancelled":
@@ -175,11 +179,11 @@ class Ledger(Attempts, Results):
         return was_paused
 
     def settle_format(self, run_id: str, number_format: str) -> None:
-        """Set the run's number format to that of its finished shards. Does nothing if the run already has a format."""
+        """Set the run's number format, taken from its finished shards. Does nothing if the run already has a format."""
         self.redis.hsetnx(Keys(run_id).run, "format", number_format)
 
     def steer(self, run_id: str, steering: Steering) -> None:
-        """Set the limits. Workers above a lowered limit finish their shard first."""
+        """Set the run's limits. Workers above a lowered limit finish their shard first."""
         key, pipeline = Keys(run_id).run, self.redis.pipeline()
         for name, value in asdict(steering).items():
             if value is None:
@@ -189,7 +193,7 @@ class Ledger(Attempts, Results):
         pipeline.execute()
 
     def command(self, run_id: str) -> str | None:
-        """Return the command that makes the same rows again; None if an earlier release enqueued the run."""
+        """Return the command that makes the same rows again. None if an earlier release enqueued the run."""
         return str(self.redis.hget(Keys(run_id).run, "command") or "") or None
 
     def set_command(self, run_id: str, command: str | None) -> None:
@@ -197,16 +201,15 @@ class Ledger(Attempts, Results):
             self.redis.hset(Keys(run_id).run, "command", command)
 
     def evidence(self, run_id: str) -> str | None:
-        """Return the evidence for the run's filter, as JSON. None if there is none."""
         return str(self.redis.hget(Keys(run_id).run, "evidence") or "") or None
 
     def set_evidence(self, run_id: str, evidence: str) -> None:
         self.redis.hset(Keys(run_id).run, "evidence", evidence)
 
     def retry(self, run_id: str, *, changed: Iterable[str] = ()) -> int:
-        """Queue the failed shards again, with their attempts reset, and end a cancellation. Returns the number of shards.
+        """Queue the failed shards again, with their attempts reset. Returns the number of queued shards.
 
-        Also queues the done shards in `changed`, whose input files have changed.
+        Also queues the done shards in `changed`, whose input files have changed. Ends a cancellation.
         """
         keys = Keys(run_id)
         self.redis.hdel(keys.run, "cancelled", "failed_attempts")
@@ -216,11 +219,11 @@ class Ledger(Attempts, Results):
         return sum(self._run_script("retry", keys.of(), batch) for batch in batches(names))
 
     def requeue(self, run_id: str, damaged: Mapping[str, str], *, of: Iterable[Receipt] = ()) -> int:
-        """Queue done shards again whose stored files are lost or damaged. `damaged` maps their names to the reason.
+        """Queue done shards again because their stored files are lost or damaged. `damaged` maps shards to reasons.
 
-        Their rows are subtracted from the totals, and the run is no longer published. A shard that is found damaged
-        three times is failed. Skips shards that were scored again after the receipts `of` were read. Returns the number
-        of shards that were queued or failed.
+        Subtracts their rows from the totals. The run no longer counts as published. A shard that is found damaged three
+        times is failed instead. Skips shards that were scored again after the receipts `of` were read. Returns the
+        number of shards that were queued or failed.
         """
         files = {receipt.shard: _data_file(receipt) for receipt in of}
         requeued = 0
@@ -232,7 +235,7 @@ class Ledger(Attempts, Results):
         return requeued
 
     def move_rows(self, run_id: str, moved: Iterable[tuple[Receipt, Receipt]]) -> int:
-        """Record that rows of done shards were moved to other files. `moved` has the old and new receipt of each shard.
+        """Record that rows of done shards were moved to other files. `moved` has each shard's old and new receipt.
 
         Skips shards that were queued or scored again meanwhile. Returns the number of shards recorded. May run twice.
         """
@@ -243,7 +246,7 @@ class Ledger(Attempts, Results):
         return recorded
 
     def shards(self, run_id: str, names: Iterable[str] | None = None) -> Iterator[Shard]:
-        """Yield the records of these shards, by default of all, in name order."""
+        """Yield the records of the shards with these names, or of all shards, in name order."""
         key = Keys(run_id).shards
         for batch in batches(sorted(map(str, self.redis.hkeys(key) if names is None else names))):
             for record in self.redis.hmget(key, batch):
@@ -259,13 +262,16 @@ class Ledger(Attempts, Results):
         return changed
 
     def refused(self) -> dict[str, int]:
-        """Return the number of recent refusals and repairs by kind, over all runs. Cleared a day after the last one."""
+        """Return the number of recent refusals and repairs, by kind, over all runs.
+
+        Redis clears them a day after the last one.
+        """
         return {str(what): int(times) for what, times in sorted(self.redis.hgetall(REFUSED).items())}
 
     # --- Which shards need a message in the queue. `shardsift/fleet/dispatch.py` sends the messages. ---
 
     def take_due(self, run_id: str, *, room: int) -> Due:
-        """Take the shards that need a message now, and note them as sent.
+        """Take the shards that need a message now, and mark them as sent.
 
         `room` limits the shards that were never started.
         """
@@ -274,12 +280,14 @@ class Ledger(Attempts, Results):
         return Due(again=again, fresh=fresh, more=max(len(again), len(fresh)) >= _DUE_LIMIT)
 
     def sent_before(self, run_id: str, *, seconds: float) -> list[str]:
-        """List the unclaimed shards whose message was sent at least this many seconds ago."""
         age_ms = self._now_ms() - int(seconds * 1000)
         return [str(name) for name in self.redis.zrangebyscore(Keys(run_id).sent, "-inf", age_ms)]
 
     def queue_again(self, run_id: str, shards: Iterable[str], *, seconds: float) -> list[str]:
-        """Queue shards again if their message was sent at least this many seconds ago. Returns their names."""
+        """Queue each of these shards again if its message was sent at least `seconds` ago.
+
+        Returns the names of the queued ones.
+        """
         age_ms = int(seconds * 1000)
         return [
             name
@@ -290,16 +298,17 @@ class Ledger(Attempts, Results):
     def forget_messages(self, run_id: str) -> None:
         """Queue every open shard again, even a leased one. Call this only if all workers and messages are gone.
 
-        Running attempts count as stopped, because their workers were stopped on purpose.
+        Running attempts count as stopped, not as crashed, because their workers were stopped on purpose.
         """
         self._run_script("forget_messages", Keys(run_id).of(), [])
 
     # --- What a finalizer notes about a run. What is published is known only from the output itself. ---
 
     def wait_for_finished_run(self, seconds: float) -> bool:
-        """Wait until a worker has finished the last shard of a run. Returns False if the time is over.
+        """Wait up to `seconds` until a worker has finished the last shard of a run. Returns False after a timeout.
 
-        A worker wakes one finalizer. If that one dies, the wake is lost, so also check the runs from time to time.
+        A worker wakes only one finalizer. If that finalizer dies, the wake is lost, so also check the runs from time to
+        time.
         """
         try:
             is_woken = self.redis.brpop([FINISHED], timeout=seconds) is not None
@@ -310,7 +319,7 @@ class Ledger(Attempts, Results):
         return is_woken
 
     def begin_publishing(self, run_id: str) -> int | None:
-        """Begin a publication. Returns the version of the receipts, or None if the run is cancelled.
+        """Note that a publication begins. Returns the version of the receipts, or None if the run is cancelled.
 
         Read the receipts after this call. A later cancellation does not stop the publication; instead, the publication
         ends the cancellation.
@@ -319,21 +328,24 @@ class Ledger(Attempts, Results):
         return None if version is None else int(version)
 
     def has_receipts_of(self, run_id: str, version: int | None) -> bool:
-        """Return whether the receipts are unchanged since `begin_publishing` returned this version. True for None."""
+        """Return whether the receipts are unchanged since `begin_publishing` returned `version`.
+
+        True if `version` is None.
+        """
         return version in (None, int(self.redis.hget(Keys(run_id).run, "receipts_version") or 0))
 
     def is_publishing(self, run_id: str) -> bool:
-        """Return whether a finalizer has begun a publication and not reported its end. The finalizer may be dead."""
+        """Return whether a publication has begun and its end is not recorded. Its finalizer may be dead."""
         return bool(self.redis.hexists(Keys(run_id).run, "publishing_ms"))
 
     def end_publishing(self, run_id: str) -> None:
-        """Note that the publication did not happen. Inspect the output before you call this."""
+        """Note that a publication is over and nothing was published. Inspect the output before this call."""
         self.redis.hdel(Keys(run_id).run, "publishing_ms")
 
     def record_publication(self, run_id: str, publication: Publication, *, version: int | None = None) -> bool:
-        """Record what was published. Ends a cancellation that arrived meanwhile.
+        """Record a publication. Ends a cancellation that arrived meanwhile.
 
-        Returns False if the receipts no longer have this `version`. Then the run is not published, and a sweep tries
+        Returns False if the receipts no longer have this `version`. The run is then not published, and a sweep tries
         again.
         """
         arguments = [_PUBLICATION.dump_json(publication), "" if version is None else version]
@@ -344,14 +356,16 @@ class Ledger(Attempts, Results):
         self.redis.hdel(Keys(run_id).run, "published")
 
     def may_publish(self, run_id: str) -> bool:
-        """Return whether publishing may be tried now: no permanent error, and no wait that a service asked for."""
+        """Return whether to try publishing now.
+
+        False after a permanent error, or during a wait that a service asked for.
+        """
         failed, after_ms = self.redis.hmget(Keys(run_id).run, "publish_failed", "publish_after_ms")
         return failed is None and int(after_ms or 0) <= self._now_ms()
 
     def record_publish_error(
         self, run_id: str, error: str, *, is_permanent: bool = False, retry_after_seconds: float | None = None
     ) -> None:
-        """Note why publishing failed, whether the error is permanent, and how long to wait before the next attempt."""
         key, pipeline = Keys(run_id).run, self.redis.pipeline()
         pipeline.hdel(key, "publish_failed", "publish_after_ms")
         pipeline.hset(key, "publish_error", redacted(error))
@@ -362,12 +376,15 @@ class Ledger(Attempts, Results):
         pipeline.execute()
 
     def clear_publish_error(self, run_id: str) -> None:
-        """Forget why publishing failed and how often files were damaged. Called when a person asks to publish again."""
+        """Forget why publishing failed and how often files were damaged.
+
+        Call it when a person asks to publish again.
+        """
         key = Keys(run_id).run
         damaged = [field for field in map(str, self.redis.hkeys(key)) if field.startswith(_DAMAGED)]
         self.redis.hdel(key, "publish_error", "publish_failed", "publish_after_ms", *damaged)
 
 
 def _data_file(receipt: Receipt) -> str:
-    """Identify a receipt's data file, in the form that `has_file` in lua/prelude.lua compares."""
+    """Return the identifier of a receipt's data file that `has_file` in lua/prelude.lua compares."""
     return f"{receipt.data.staged_path} {receipt.data.sha256}"

@@ -13,7 +13,7 @@ _SILENT_SECONDS = 15.0  # as in shardsift/fleet/presence/announcements.py; a wor
 
 
 class Refusal(StrEnum):
-    """The reason why a claim was not granted. None of them is an error."""
+    """The reason why a claim was refused. No refusal is an error."""
 
     UNKNOWN = "unknown"  # no such run or shard: the message is older than the ledger
     CANCELLED = "cancelled"
@@ -27,7 +27,7 @@ class Refusal(StrEnum):
 
 
 class Outcome(StrEnum):
-    """The end of an attempt without a receipt. It decides whether and when the shard is tried again."""
+    """The way in which an attempt without a receipt ended. It decides whether and when the shard is tried again."""
 
     STOPPED = "stopped"  # by a signal, a spot notice, a pause or a cancellation: does not count
     ERROR = "error"  # network, disk or service: retried with a growing back-off
@@ -37,7 +37,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A worker's time-limited right to a shard. By its fencing `token` the ledger refuses a worker that is too late."""
+    """A worker's time-limited right to a shard. The ledger refuses a worker whose fencing `token` is stale."""
 
     run_id: str
     shard: Shard
@@ -48,7 +48,6 @@ class Claim:
 
     @property
     def what(self) -> str:
-        """The shard's name as the start of a log line. The run is left out, because it is a field of the line."""
         return f"Shard {self.shard.name}"
 
     @property
@@ -57,16 +56,15 @@ class Claim:
 
     @property
     def log_fields(self) -> dict[str, object]:
-        """The fields of a log line, as `extra=` of a log call."""
         return {"run_id": self.run_id, "shard": self.shard.name, "attempt": self.attempt}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """The number of shards by state and of rows by outcome. `rows_running` counts scored rows of unfinished shards.
+    """The numbers of shards by state and of rows by outcome. `rows_running` counts scored rows of unfinished shards.
 
-    `shards` is the number that was enqueued. A shard that is neither running, done nor failed counts as queued, even if
-    Redis has lost it; then the run is not whole.
+    `shards` is the number that was enqueued. A shard that is not running, done or failed counts as queued, even if
+    Redis has lost it. The run is then not whole.
     """
 
     shards: int
@@ -81,7 +79,7 @@ class Counts:
     rows_running: int
     seconds: float  # from the first claim to the last completion, or to now
     worker_seconds: float = (
-        0.0  # time for which workers held shards, summed over workers; of a running shard, until its last renewal
+        0.0  # time for which workers held shards, in all; a running shard counts until its last renewal
     )
 
     duplicates: int = 0  # dropped rows whose text an earlier row has; counted when all shards are done
@@ -102,8 +100,6 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class RunningShard:
-    """A shard that a worker holds, and the rows that it last reported as scored."""
-
     name: str
     worker: str
     rows: int
@@ -138,11 +134,14 @@ class Steering:
     price_per_gpu_hour: float | None = None
 
     def cost(self, worker_seconds: float) -> float | None:
-        """Compute the cost of this much work, with one GPU per worker. None if the price is unknown."""
+        """Return the cost of this much work, with one GPU per worker. None if the price is unknown."""
         return None if self.price_per_gpu_hour is None else worker_seconds / 3600 * self.price_per_gpu_hour
 
     def why_too_expensive(self, worker_seconds: float) -> str | None:
-        """Say that the cost has reached its limit. None while it is below, or if there is no limit."""
+        """Return a clause that says that the cost has reached its limit.
+
+        None if it has not, or if there is no limit.
+        """
         cost = self.cost(worker_seconds)
         if self.max_cost is None or cost is None or cost < self.max_cost:
             return None
@@ -160,17 +159,13 @@ class Steering:
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """The place of a published run, and its commit (empty for folders)."""
-
-    uri: str
-    commit: str
+    uri: str  # of the output
+    commit: str  # empty for a folder
     shards: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunState:
-    """What commands and finalizers have noted about a run. The states of its shards are not part of it."""
-
     complete: bool = False  # whether enqueueing finished; a producer may have died midway
     cancelled: bool = False
     replaced_by: str | None = None  # the run that took its output, if it was cancelled for that
@@ -184,7 +179,10 @@ class RunState:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenRun:
-    """A run with open shards. `running` shards have a worker; `queued` counts those that may still get one."""
+    """A run with open shards.
+
+    `running` shards have a worker. `queued` is the number of further shards that may get one.
+    """
 
     run_id: str
     spec: RunSpec
@@ -197,8 +195,8 @@ class OpenRun:
 class Failure:
     """The last failed attempt at a shard, and the worker that made it.
 
-    The shard is failed (a dead letter), or is tried again. Of its `attempts`, `crashes` ended by a crash and `errors`
-    by a temporary error. Stops count as neither.
+    The shard is failed (a dead letter), or is tried again. `crashes` and `errors` count the `attempts` that ended by a
+    crash or by a temporary error. A stop counts as neither.
     """
 
     shard: str
@@ -212,9 +210,9 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Due:
-    """Shards that need a message. Shards in `again` were started before and go first; shards in `fresh` are new.
+    """Shards that need a message. Shards in `again` were started before and are sent first; shards in `fresh` are new.
 
-    If `more` is set, further shards may be due that did not fit into this answer.
+    If `more`, further shards may be due that did not fit into this answer.
     """
 
     again: list[str]

@@ -21,7 +21,7 @@ _SLOTS = 30
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """Rows scored, and seconds in which workers held shards: in the last five minutes, and in total.
+    """The rows scored and the seconds in which workers held shards, in the last five minutes and in total.
 
     A row that was scored again after a crash counts once. Rows of shards that were restored from receipts do not count.
     """
@@ -43,7 +43,10 @@ class Pace:
 
 
 def read_pace(run: Mapping[str, str], *, now_ms: int, end_ms: int) -> Pace:
-    """Read the pace from the run's hash. `end_ms` is the time at which the last shard ended, or now."""
+    """Compute the pace from the run's hash.
+
+    `end_ms` is the time at which the last shard ended, or now if one is open.
+    """
     queued_seconds = _seconds_since(run.get("queued_ms"), now_ms)
     if "started_ms" not in run:
         return Pace(queued_seconds=queued_seconds)
@@ -63,14 +66,13 @@ def read_pace(run: Mapping[str, str], *, now_ms: int, end_ms: int) -> Pace:
 def _slots_lately(run: Mapping[str, str], newest: int) -> dict[int, int]:
     """Return the number of rows scored in each of the last 30 slots of ten seconds, by slot.
 
-    Ignores slots after `newest`: they are from before Redis's clock was set back.
+    Ignores slots after `newest`: they were counted before Redis's clock was set back.
     """
     noted = (run[field].split(":") for field in run if field.startswith("pace:"))
     return {int(slot): int(rows) for slot, rows in noted if newest - _SLOTS < int(slot) <= newest}
 
 
 def _seconds_of(slot: int, begin_ms: int, end_ms: int) -> float:
-    """Return how many of the slot's ten seconds lie between the begin and the end of the run."""
     return max(0, min((slot + 1) * _SLOT_MS, end_ms) - max(slot * _SLOT_MS, begin_ms)) / 1000
 
 
@@ -94,7 +96,7 @@ def read_state(run: Mapping[str, str]) -> RunState:
 
 
 class Results(LedgerBase):
-    """Reads the state of runs. The methods may be called at any time, even while shards change."""
+    """The ledger's methods that read the state of runs. They may be called at any time, even while shards change."""
 
     def state(self, run_id: str) -> RunState:
         return read_state(self._fields(Keys(run_id).run))
@@ -139,7 +141,7 @@ class Results(LedgerBase):
         return read_state(run), counts, read_pace(run, now_ms=now_ms, end_ms=end_ms)
 
     def running_shards(self, run_id: str) -> list[RunningShard]:
-        """List the shards that workers hold now, by the end of their leases."""
+        """List the shards that workers hold now. The lease that expires first comes first."""
         keys = Keys(run_id)
         ends: Any = self.redis.zrange(keys.running, 0, -1, withscores=True)
         ends_ms = {str(name): float(end_ms) for name, end_ms in ends}
@@ -184,7 +186,10 @@ class Results(LedgerBase):
         return self._rows_by_name(Keys(run_id).errored)
 
     def fields_left_out(self, run_id: str) -> dict[str, int]:
-        """Count the rows of done shards that have a field that the output lacks, by field, most frequent first."""
+        """Count, for each field that the output lacks, the rows of done shards that have it.
+
+        The most frequent comes first.
+        """
         return self._rows_by_name(Keys(run_id).left_out)
 
     def _rows_by_name(self, key: str) -> dict[str, int]:
@@ -201,20 +206,20 @@ class Results(LedgerBase):
                     yield Receipt.from_json(receipt)
 
     def some_receipts(self, run_id: str, most: int) -> list[Receipt]:
-        """Return the receipts of up to this many done shards, chosen at random."""
+        """Return the receipts of up to `most` done shards, chosen at random."""
         found: Any = self.redis.hrandfield(Keys(run_id).receipts, most, withvalues=True)
         return [Receipt.from_json(receipt) for receipt in found[1::2]]
 
     def failures(self, run_id: str, *, most: int | None = None) -> list[Failure]:
-        """List failed shards (the dead letters) in name order, all of them or the first `most`."""
+        """List failed shards (the dead letters) in name order: all, or the first `most`."""
         names = sorted(str(name) for name in self.redis.smembers(Keys(run_id).failed))[:most]
         return self._failed_attempts(run_id, names)
 
     def retries(self, run_id: str, *, most: int, running: Iterable[RunningShard] = ()) -> list[Failure]:
         """List up to `most` open shards whose last attempt failed.
 
-        First come those in `running`, then those with a message, then the waiting ones by due time. A running shard is
-        left out once its current attempt has got further than any before it.
+        Shards in `running` come first, then those with a message, then waiting ones by due time. Leaves out a running
+        shard whose current attempt has got further than all earlier ones.
         """
         keys, pipeline = Keys(run_id), self.redis.pipeline()
         pipeline.zrange(keys.sent, 0, most - 1)
@@ -247,7 +252,10 @@ class Results(LedgerBase):
 
 
 def _seconds_since(then_ms: str | None, now_ms: int) -> float | None:
-    """Return the seconds since a time. None if it is unknown, or in the future after Redis's clock was set back."""
+    """Return the seconds since a time.
+
+    None if the time is unknown, or in the future because Redis's clock was set back.
+    """
     return None if then_ms is None or int(then_ms) > now_ms else (now_ms - int(then_ms)) / 1000
 
 

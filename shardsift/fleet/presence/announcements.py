@@ -20,7 +20,7 @@ ALIVE_SECONDS = 3 * ANNOUNCE_SECONDS
 
 @dataclass(frozen=True, kw_only=True)
 class _State:
-    """The record of a process. With `only_run`, set by `producer run`, the process serves no other run."""
+    """The record of a process. `producer run` sets `only_run`, and the process then serves no other run."""
 
     name: str
     only_run: str | None = None
@@ -33,7 +33,7 @@ State = TypeVar("State", bound=_State)
 
 
 class Announcements(Generic[State]):
-    """The records of one kind of process, such as `worker`. `state` is the dataclass of a record."""
+    """The records of one kind of process, such as `worker`. `state` is the dataclass of its records."""
 
     def __init__(self, kind: str, state: type[State]) -> None:
         self._names = f"{PREFIX}{kind}s"
@@ -41,21 +41,23 @@ class Announcements(Generic[State]):
         self._state = TypeAdapter(state)
 
     def announce(self, client: redis.Redis, state: State) -> None:
-        """Announce what a process is doing. Repeat within ALIVE_SECONDS."""
+        """Store a process's record. Repeat it within ALIVE_SECONDS, otherwise Redis deletes the record."""
         with client.pipeline() as pipeline:
             pipeline.sadd(self._names, state.name)
             pipeline.set(self._record + state.name, self._state.dump_json(state), px=round(ALIVE_SECONDS * 1000))
             pipeline.execute()
 
     def withdraw(self, client: redis.Redis, name: str) -> None:
-        """Remove the record of a process that ends."""
         with client.pipeline() as pipeline:
             pipeline.srem(self._names, name)
             pipeline.delete(self._record + name)
             pipeline.execute()
 
     def read(self, client: redis.Redis) -> list[State]:
-        """List the processes seen within ALIVE_SECONDS, by name. Removes silent ones, and skips unreadable records."""
+        """Return the records of processes that announced within ALIVE_SECONDS, sorted by name.
+
+        Deletes the names of silent processes, and skips unreadable records.
+        """
         names = sorted(map(str, client.smembers(self._names)))
         if not names:
             return []
@@ -80,7 +82,7 @@ Activity = Literal["loading", "ready", "busy", "stopping"]
 class WorkerState(_State):
     """The record of a worker. `name` is the `owner` in its claims. `activity` began `activity_seconds` ago.
 
-    A `loading` worker is starting, or its process was replaced, and takes no shard yet. A `stopping` worker takes no
+    A `loading` worker takes no shard yet: it is starting, or its process was replaced. A `stopping` worker takes no
     more shards: it has received a signal, or its spot machine is being reclaimed.
     """
 
@@ -112,8 +114,8 @@ _NAMED = 5
 class MachineState(_State):
     """The record of a `worker start`. `name` is its host and process id; `devices` has one element per worker.
 
-    `free` counts the workers that have no shard, or are not started because no run needs them. `avoids` maps the queues
-    that this machine's workers failed to serve recently to the reasons.
+    `free` counts the workers without a shard, including those not started because no run needs them. `avoids` maps each
+    queue that this machine's workers recently failed to serve to the reason.
     """
 
     devices: tuple[str, ...]
@@ -126,7 +128,7 @@ class MachineState(_State):
         return self.name.rpartition("/")[0]
 
     def may_serve(self, load: Load) -> bool:
-        """Return whether workers of this machine take shards of this load, once they are free."""
+        """Return whether this machine's workers take shards of this load when they are free."""
         return self.wanted.admits(load) and load.queue not in self.avoids
 
     def failed_to_serve(self, load: Load) -> bool:
@@ -168,7 +170,7 @@ def machine_names(machines: Sequence[MachineState]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class FinalizerState(_State):
-    """The record of a finalizer. `name` is the host and the process id."""
+    """The record of a finalizer. `name` is its host and process id."""
 
 
 _FINALIZERS = Announcements("finalizer", FinalizerState)

@@ -16,7 +16,7 @@ from shardsift.fleet.run.spec import RunSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """The models and the precision that a worker loads. It then serves the queue of these models."""
+    """The models and the precision that a worker loads. They determine the queue that it serves."""
 
     models: tuple[Model, ...]
     dtype: Dtype
@@ -31,7 +31,7 @@ class Load:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The settings with which a worker loads exactly these models."""
+        """The environment variables that make a worker load exactly these models."""
         return {
             "SHARDSIFT_SCORER": self.models[0].scorer,
             "SHARDSIFT_MODEL": json.dumps([f"{model.name}@{model.revision}" for model in self.models]),
@@ -47,7 +47,7 @@ class Load:
 class Wanted:
     """The loads that the user allows on a machine: a kind of scorer, models, a precision. The defaults allow any.
 
-    With `any_revision`, Hub models match at any commit.
+    If `any_revision`, a Hub model matches at any commit.
     """
 
     scorer: str | None = None
@@ -76,10 +76,9 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """The number of open shards that need these models in this precision (`load`).
+    """The number of open shards that need `load`. `queued` shards have no worker yet; `running` shards have one.
 
-    `queued` shards have no worker yet, `running` shards have one. If a run limits its workers, `queued` counts no more
-    of its shards than it may still get workers.
+    A run with a limit of workers adds at most one `queued` shard for each worker that it may still get.
     """
 
     load: Load
@@ -92,9 +91,9 @@ class Demand:
 
 
 def format_to_follow(ledger: Ledger, queue: str) -> str | None:
-    """Return the number format in which a worker of this queue should score. None if no run needs a certain one.
+    """Return the number format in which a worker of this queue should score. None if any format will do.
 
-    It is the format of the oldest run that needs workers and has a format already.
+    It is the format of the oldest run that needs workers and has fixed its format.
     """
     formats = (run.number_format for run in ledger.open_runs() if run.spec.queue == queue and run.queued)
     return next(filter(None, formats), None)

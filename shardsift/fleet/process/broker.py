@@ -76,7 +76,10 @@ class _App(Celery):  # type: ignore[misc]  # Celery is untyped
 
 
 class InstalledModules(AppLoader):  # type: ignore[misc]
-    """Imports tasks without the current folder on the path, where Celery would import any worker.py."""
+    """A loader that imports tasks from installed modules only.
+
+    Celery's own loader also looks in the current folder, and would import any worker.py there.
+    """
 
     def read_configuration(self, env: str = "") -> dict[str, Any]:
         return {}  # instead of the module in CELERY_CONFIG_MODULE
@@ -88,8 +91,8 @@ class InstalledModules(AppLoader):  # type: ignore[misc]
 def make_app(name: str, settings: Settings, *, is_current: bool = True, **overrides: Any) -> Celery:
     """Create a Celery app on the fleet's Redis. `overrides` are Celery settings for one kind of process.
 
-    Without a Redis URL the app has no broker, but can still be imported and print its help. Pass `is_current=False` in
-    a user's own process, where another app may be Celery's current app.
+    Without a Redis URL the app has no broker, but it can be imported and can print its help. Pass `is_current=False` in
+    a user's own process, because another app may be Celery's current app there.
     """
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # the Hub client logs a line for every request
     address = settings.redis
@@ -109,7 +112,10 @@ def make_app(name: str, settings: Settings, *, is_current: bool = True, **overri
 
 
 class _RedactingDispatcher(EventDispatcher):  # type: ignore[misc]
-    """Removes secrets from events. Flower shows and stores events, and every client of the broker can read them."""
+    """An event dispatcher that removes secrets.
+
+    Flower shows and stores events, and every client of the broker can read them.
+    """
 
     def send(self, type: str, *arguments: Any, **fields: Any) -> Any:
         return super().send(type, *arguments, **all_redacted(fields))
@@ -135,16 +141,16 @@ def errors_of_redis() -> Iterator[None]:
         raise (cause if isinstance(cause, redis.RedisError) else redis.ConnectionError(str(error))) from None
 
 
-# Read kombu's queues in Redis, which Celery has no calls for. Uses the ledger's client, because broker and ledger are
+# Read kombu's queues in Redis, because Celery has no calls for it. Uses the ledger's client: broker and ledger are
 # on the same server.
 
 _PRIORITY_SEPARATOR = "\x06\x16"  # kombu's own
 
 
 def queue_lists(queue: str) -> list[str]:
-    """Name the Redis lists with a queue's messages, in the order in which workers empty them.
+    """Return the names of the Redis lists that hold a queue's messages, in the order in which workers empty them.
 
-    The first list has the messages of shards that were started before.
+    The first list holds the messages of shards that were started before.
     """
     return [queue, f"{queue}{_PRIORITY_SEPARATOR}{NEW}"]
 
@@ -166,7 +172,6 @@ def drop_messages(client: redis.Redis, queue: str) -> None:
 
 
 def _task_id(message: bytes) -> str:
-    """Return the id of a message; empty if the message is not one of ours."""
     try:
         return str(json.loads(message)["headers"]["id"])
     except (ValueError, KeyError, TypeError):
@@ -229,14 +234,14 @@ class _Connection(Connection):
 
 
 class RefusingAMQP(AMQP):  # type: ignore[misc]
-    """An AMQP with our transport, for `Celery(amqp=...)`, because a broker's URL cannot name our class."""
+    """An AMQP class with our transport, for `Celery(amqp=...)`. A broker URL cannot name our transport."""
 
     Connection = _Connection
 
 
 def _is_of_content(error: Exception) -> bool:
-    """Return whether the content of a queue's element caused the error, not Redis or the network.
+    """Return whether the content of a queue's element caused the error, rather than Redis or the network.
 
-    `DataError` counts, although it is a RedisError: the element has a value that cannot be sent to Redis.
+    `DataError` counts although it is a RedisError: a value of the element cannot be sent to Redis.
     """
     return isinstance(error, redis.DataError) or not isinstance(error, _NOT_OF_CONTENT)

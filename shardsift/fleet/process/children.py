@@ -42,7 +42,10 @@ def running(
     environment: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
 ) -> Iterator[Child]:
-    """Run a process for the length of a block, with its output in `log`."""
+    """Run a process during a block, and append its output to `log`.
+
+    After the block it gets SIGTERM, and SIGKILL if it does not exit within `stop_seconds`.
+    """
     child = _logging_to(log, command, environment=environment, pass_fds=pass_fds)
     try:
         yield child
@@ -63,9 +66,10 @@ def start_process(
     output: IO[bytes] | None = None,
     pass_fds: Sequence[int] = (),
 ) -> Child:
-    """Start a process that on Linux gets SIGTERM when this process ends. Without `output`, it shares our output.
+    """Start a process in its own session. Without `output`, it writes to this process's stdout and stderr.
 
-    It has its own session, so Ctrl-C reaches only the parent, which then stops its children cleanly.
+    On Linux it gets SIGTERM when this process ends. Ctrl-C reaches only this process, which then stops its children
+    cleanly.
     """
     if sys.platform == "linux":
         command = [sys.executable, "-I", "-S", "-c", _BECOME, str(os.getpid()), *command]
@@ -81,7 +85,7 @@ def start_process(
 
 
 def stop(child: Child, seconds: float) -> None:
-    """Send SIGTERM to a process, and SIGKILL to its group if it does not exit in time."""
+    """Send SIGTERM to a process. If it does not exit within `seconds`, send SIGKILL to its process group."""
     child.terminate()  # does nothing if it has ended
     try:
         child.wait(seconds)
@@ -91,7 +95,7 @@ def stop(child: Child, seconds: float) -> None:
 
 
 def kill(child: Child) -> None:
-    """Send SIGKILL to the group of a process."""
+    """Send SIGKILL to a process and its group. Does nothing if it has ended."""
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
 
@@ -111,9 +115,9 @@ class Kept:
         self._started_at = time.monotonic()
 
     def tend(self) -> str:
-        """Restart the process if a signal ended it. Returns a message about the restart; empty if there was none.
+        """Restart the process if a signal ended it or it exited with 0. Returns a message about the restart.
 
-        Raises UsageError if the process exited with an error.
+        The message is empty if there was no restart. Raises UsageError if the process exited with an error.
         """
         code = self.process.poll()
         lived = time.monotonic() - self._started_at
@@ -137,10 +141,9 @@ _POLL_SECONDS = 1.0
 
 
 def end_with_parent(parent: int, number: signal.Signals) -> None:
-    """Arrange for this process to get a signal when its parent ends, or send it now if the parent has ended.
+    """Make this process get the signal `number` when its parent ends. Sends it at once if the parent has already ended.
 
-    `parent` is the parent's pid, as passed on by the parent: `os.getppid()` would be wrong if the parent died before
-    this call.
+    `parent` is the pid that the parent passed on. `os.getppid()` would be wrong if the parent died before this call.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
@@ -157,7 +160,10 @@ def _signal_when_orphaned(parent: int, number: signal.Signals) -> None:
 
 
 def end_process(code: int) -> NoReturn:
-    """Exit without tearing down modules: daemon threads still use them, and DuckDB would report leaks on stderr."""
+    """Run the atexit functions, then exit without tearing down modules.
+
+    Daemon threads still use the modules, and DuckDB would report leaks on stderr.
+    """
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -166,7 +172,10 @@ def end_process(code: int) -> NoReturn:
 
 @contextmanager
 def handling(*numbers: signal.Signals, by: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Call `by` for these signals during a block. Only the main thread may set handlers; in others, does nothing."""
+    """Handle these signals with `by` during a block.
+
+    Does nothing outside the main thread, which alone may set handlers.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

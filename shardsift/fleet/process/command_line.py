@@ -29,10 +29,16 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-# Hundreds of Celery processes need not greet each other.
+# Hundreds of Celery processes need not synchronise with each other.
 QUIET = ("--without-mingle", "--without-gossip")
-_OF_PYDANTIC = "Value error, "  # typer leaves pydantic's prefix in what it says of a wrong choice
-_VALUES = {"bool": "", "int(eger)?": " N", "float": " X", "(str|text)": " TEXT", "path": " FILE"}  # by an option's type
+_OF_PYDANTIC = "Value error, "  # pydantic's prefix, which typer leaves in its message about a wrong choice
+_VALUES = {
+    "bool": "",
+    "int(eger)?": " N",
+    "float": " X",
+    "(str|text)": " TEXT",
+    "path": " FILE",
+}  # option's type → its value in the help
 _LIMITS = r"(?:-?[\d.]+<=?)?x[<>]=?-?[\d.]+"
 _RANGE = re.compile(rf"\s*\[{_LIMITS}\]|;\s*{_LIMITS}(?=\])")
 _NAMES_WIDTH = 30  # characters of the column of options
@@ -41,7 +47,6 @@ _FEWEST_COLUMNS = 2  # columns that even a narrow table shows: the id and the st
 
 
 def new_command_line(name: str, *, help: str) -> typer.Typer:
-    """Create a command with subcommands, `-h`, `--version` and shell completion."""
     cli = Commands(
         name=name,
         help=help,
@@ -54,7 +59,10 @@ def new_command_line(name: str, *, help: str) -> typer.Typer:
 
 
 def run_command_line(name: str, command: Callable[[], None]) -> None:
-    """Run a command. Our errors and Redis's become one line on stderr and an exit code; other errors, a traceback."""
+    """Run a command.
+
+    Errors of shardsift and Redis become one line on stderr and an exit code; others print a traceback.
+    """
     leave_out_others()
     keep_docstrings()
     if isinstance(sys.stdout, io.TextIOWrapper):  # None if it is closed
@@ -80,7 +88,7 @@ def run_command_line(name: str, command: Callable[[], None]) -> None:
 
 
 def own_command(*arguments: str) -> list[str]:
-    """The command line that runs `shardsift` as a child. -P keeps the current folder off the module path."""
+    """Return the command line that runs `shardsift` as a child. -P keeps the current folder off the module path."""
     return [sys.executable, "-P", "-m", "shardsift", *arguments]
 
 
@@ -90,7 +98,6 @@ def say(line: str) -> None:
 
 
 def fitted(line: str, stream: TextIO) -> str:
-    """Wrap a line at words if the stream is a terminal."""
     return wrapped(line, get_terminal_size().columns) if stream.isatty() else line
 
 
@@ -130,7 +137,10 @@ def _console() -> "Console":
 
 
 class Commands(typer.Typer):
-    """Subcommands with plain help. `panel` is their heading in the program's help, unless a command names another."""
+    """A group of subcommands with plain help.
+
+    The help lists them under `panel`, unless a command names another heading.
+    """
 
     def __init__(self, *, panel: str | None = None, **settings: Any) -> None:
         super().__init__(cls=_Group, rich_markup_mode=None, **settings)
@@ -175,7 +185,10 @@ class _Command(_PlainHelp, TyperCommand):
         return rest
 
     def _check_values(self, given: list[str]) -> None:
-        """Refuse an option as a value: if an option lacks its value, Click takes the next option instead."""
+        """Raise UsageError if an option lacks its value, or if a long option has only one dash.
+
+        Without this check, Click would use the next option as the missing value.
+        """
         with_value = {name for option in self.params if _takes_value(option) for name in option.opts}
         names = {name for option in self.params for name in option.opts if name.startswith("-")}
         for option, following in pairwise([*given, ""]):
@@ -230,14 +243,12 @@ def _about_extra(extra: list[str], given: list[str]) -> str:
 
 
 def _with_value(error: typer.BadParameter) -> str:
-    """Return the error's message with the value that the user typed, which pydantic leaves out."""
     message = error.message.removeprefix(_OF_PYDANTIC)
     wrong = getattr(error.__cause__, "errors", None)
     return message.replace("Input ", f"{wrong()[0]['input']!r} ", 1) if wrong else message
 
 
 def _write_options(parameters: Iterable[Any], ctx: Any, formatter: Any) -> None:
-    """Write each option with its value beside its name, grouped by heading. Options without a heading come last."""
     options = [one for one in parameters if one.param_type_name == "option" and not one.hidden]
     options.sort(key=lambda one: _panel(one) is None)
     _write_parts(((_panel(one, "Options"), _plainly(one, ctx)) for one in options), formatter)
@@ -272,7 +283,10 @@ def _panel(part: Any, otherwise: Any = None) -> Any:
 
 
 def _plainly(option: Any, ctx: Any) -> tuple[str, str]:
-    """Return an option and its help, with `auto|float32` for `<auto|float32>`, and `N` for `<int range> [x>=1]`."""
+    """Return an option and its help in plain notation.
+
+    For example, `auto|float32` instead of `<auto|float32>`, and `N` instead of `<int range> [x>=1]`.
+    """
     names, text = (_RANGE.sub("", part) for part in option.get_help_record(ctx))
     for kind, value in _VALUES.items():
         names = re.sub(rf" <?{kind}( range)?>?(?=\s|$)", value, names, flags=re.IGNORECASE)
@@ -300,7 +314,10 @@ def _end(line: str, code: ExitCode = ExitCode.USAGE) -> None:
 
 
 def _wrong_settings(error: Exception) -> str:
-    """Name the settings that a library could not read when it was imported. Empty if the error has another cause."""
+    """Return a message that names the settings that a library failed to read when it was imported.
+
+    Empty if the error has another cause.
+    """
     modules = {frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)}
     if "huggingface_hub.constants" in modules:
         found = [name for name, value in os.environ.items() if name.startswith("HF_") and repr(value) in str(error)]
@@ -312,7 +329,6 @@ def _wrong_settings(error: Exception) -> str:
 
 
 def _lacking() -> str:
-    """Return a message if the working folder or the home folder is missing. Otherwise empty."""
     try:
         Path.cwd()
     except FileNotFoundError:

@@ -21,7 +21,7 @@ _OTHERS = re.compile(
             "HUGGINGFACE_CO_STAGING",
             "FSSPEC_(HF|FILE|LOCAL)(_.*)?",  # variables for buckets stay
             "TERMINAL_WIDTH",  # typer; COLUMNS has the same effect
-            # These change number formats, kernels or code behind the back of the parity gate and the run's spec.
+            # These change number formats, kernels or code without the knowledge of the parity gate and the run's spec.
             "NVIDIA_TF32_OVERRIDE|(DNNL|ONEDNN)_DEFAULT_FPMATH_MODE|XLA_(USE|DOWNCAST)_BF16",
             "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE|TORCH_FORCE_(NO_)?WEIGHTS_ONLY_LOAD|TORCH_DEVICE_BACKEND_AUTOLOAD",
             "TORCHINDUCTOR_(?!CACHE_DIR|COMPILE_THREADS).*|TORCHDYNAMO_.*|TORCH_COMPILE_.*|PYTORCH_JIT.*|TRITON_INTERPRET",
@@ -37,13 +37,19 @@ def is_for_others(name: str) -> bool:
 
 
 def leave_out_others() -> None:
-    """Remove the variables of other programs from this process and so from its children. Call before libraries load."""
+    """Remove the variables of other programs from this process's environment, and so from its children's.
+
+    Call it before libraries load.
+    """
     for name in filter(is_for_others, list(os.environ)):
         del os.environ[name]
 
 
 def keep_docstrings() -> None:
-    """Restart this process without PYTHONOPTIMIZE=2, which removes docstrings that our help and transformers need."""
+    """Restart this process without PYTHONOPTIMIZE if it is 2.
+
+    Our help and transformers need the docstrings that it removes.
+    """
     if sys.flags.optimize > 1 and "PYTHONOPTIMIZE" in os.environ:
         del os.environ["PYTHONOPTIMIZE"]
         os.execv(sys.executable, sys.orig_argv)

@@ -30,16 +30,16 @@ SEVERAL = tuple[str, ...]  # the type of an option that may be given more than o
 Kind = TypeVar("Kind")
 Function = TypeVar("Function", bound=Callable[..., Any])
 _WIDTH = 110
-_OPTION = re.compile(r"(?<=: )(?:producer|worker|shardsift) .+$|(?<![\w-])--([a-z][a-z-]*[a-z])")  # a command stays
+_OPTION = re.compile(r"(?<=: )(?:producer|worker|shardsift) .+$|(?<![\w-])--([a-z][a-z-]*[a-z])")  # keeps a command
 
 
 def with_options_of(
     kind: type[Any], **parsed: Callable[[Sequence[str]], Sequence[str]]
 ) -> Callable[[Command], Command]:
-    """Give a command an instance of `kind` as its first argument, with an option for each annotated field.
+    """Return a decorator that gives a command an option for each annotated field of `kind`.
 
-    An option whose field is a tuple may be given more than once. `parsed` maps the name of such a field to a function
-    that parses its values.
+    The command gets an instance of `kind` as its first argument. An option may be repeated if its field is a tuple.
+    `parsed` maps the name of such a field to a function that parses its values.
     """
     shared = [
         parameter.replace(annotation=_as_typer_takes_it(parameter.annotation))
@@ -65,7 +65,7 @@ def with_options_of(
 
 
 def _as_typer_takes_it(annotation: Any) -> Any:
-    """Annotate a repeatable option as a list, because to Typer a tuple is one option with several values."""
+    """Annotate a repeatable option as a list. Typer treats a tuple as one option with several values."""
     if get_args(annotation)[:1] != (SEVERAL,):
         return annotation
     return Annotated[(list[str], *annotation.__metadata__)]
@@ -74,10 +74,10 @@ def _as_typer_takes_it(annotation: Any) -> Any:
 def options_from(
     kind: type[Kind], keywords: Mapping[str, Any], **split: Callable[[Sequence[str]], Sequence[str]]
 ) -> Kind:
-    """Make the options from keyword arguments. None counts as not given.
+    """Make an instance of `kind` from keyword arguments. None counts as not given.
 
-    `split` maps the name of a repeatable option to a function that splits a value given as a single text.
-    Raises TypeError for an unknown or missing keyword, UsageError for a wrong value.
+    `split` maps the name of a repeatable option to a function that splits a value given as a single text. Raises
+    TypeError for an unknown or missing keyword, and UsageError for a wrong value.
     """
     known = keywords_of(kind)
     for name in keywords.keys() - known.keys():
@@ -95,7 +95,7 @@ def options_from(
 
 
 def keywords_of(kind: type[Any]) -> dict[str, tuple[str, Any]]:
-    """Map the keyword of each option to its field's name and annotation. A keyword is the name for Python users."""
+    """Map each option's keyword, as Python users write it, to the name and annotation of the option's field."""
     types = get_type_hints(kind, include_extras=True)
     return {_keyword(field.name, types[field.name]): (field.name, types[field.name]) for field in fields(kind)}
 
@@ -112,7 +112,6 @@ def _keyword(field: str, annotation: Any) -> str:
 
 
 def _checked(name: str, value: Any, annotation: Any) -> Any:
-    """Convert a value to the option's type, and check its limits. Raises UsageError that names the keyword."""
     kind, option = get_args(annotation)
     if isinstance(value, Set):
         raise UsageError(f"{name}={value!r} is wrong: a set has no order. Pass a list.")
@@ -135,7 +134,10 @@ def _checked(name: str, value: Any, annotation: Any) -> Any:
 
 
 def check_number(name: str, value: Any, *, least: float = -math.inf, whole: bool = False) -> None:
-    """Raise UsageError unless the value is a number of at least `least`. The message calls it `name`."""
+    """Raise UsageError unless `value` is a number of at least `least`, and an integer if `whole`.
+
+    The message calls it `name`.
+    """
     if not isinstance(value, Integral if whole else Real) or value < least:
         kind = "a whole number" if whole else "a number"
         limit = f", and the least is {least}" if least > -math.inf else ""
@@ -143,9 +145,10 @@ def check_number(name: str, value: Any, *, least: float = -math.inf, whole: bool
 
 
 def texts_of_places(places: Location | Sequence[Location], keyword: str = "input") -> tuple[str, ...]:
-    """Convert locations to texts. A Path becomes absolute, so that it is not taken for a run id or a name on the Hub.
+    """Convert one or more locations to texts.
 
-    Raises UsageError that names the keyword for anything else.
+    A Path becomes absolute, so that it cannot be mistaken for a run id or a name on the Hub. Raises UsageError for a
+    value of another type. The message names `keyword`.
     """
     if not isinstance(places, (str, os.PathLike, Iterable)):
         raise UsageError(f"{keyword}={places!r} is wrong: it is a path or URI, or a list of them.")
@@ -153,7 +156,7 @@ def texts_of_places(places: Location | Sequence[Location], keyword: str = "input
 
 
 def text_of_place(place: Location) -> str:
-    """Convert one location to a text. Raises UsageError for anything but one text or Path."""
+    """Convert one location to a text. Raises UsageError for a value of another type, such as a list."""
     if not isinstance(place, (str, os.PathLike)):
         raise UsageError(f"{place!r} is no path, URI or id of a run: pass one text or Path.")
     return str(_plain(place))
@@ -164,7 +167,7 @@ def _plain(value: Any) -> Any:
 
 
 def _with_commas(name: str, values: Sequence[object]) -> object:
-    """Join several names with commas. Raises UsageError for a name with a comma, which would become two names."""
+    """Join names with commas. Raises UsageError for a name that has a comma, because it would become two names."""
     for one in values:
         if isinstance(one, str) and "," in one:
             raise UsageError(f"{name}={values!r} is wrong: the name {one!r} has a comma.")
@@ -172,7 +175,10 @@ def _with_commas(name: str, values: Sequence[object]) -> object:
 
 
 def _texts(value: Any) -> Any:
-    """Make a tuple of texts. One text or path becomes one element, and a dict becomes NAME=VALUE elements."""
+    """Convert a value to a tuple of texts.
+
+    A single text or path becomes one element; a dict becomes NAME=VALUE elements.
+    """
     if isinstance(value, (str, os.PathLike)):
         return (_plain(value),)
     if isinstance(value, Mapping):
@@ -181,7 +187,7 @@ def _texts(value: Any) -> Any:
 
 
 def with_help_of(kind: type[Any]) -> Callable[[Function], Function]:
-    """Add the options to a function's signature and docstring, under the names that a Python user writes."""
+    """Return a decorator that adds the options of `kind` to a function's signature and docstring, as keywords."""
     lines = [f"{name}: {annotation.__metadata__[0].help}" for name, (_, annotation) in keywords_of(kind).items()]
     filled = "\n".join(fill(with_keywords(line), _WIDTH, subsequent_indent="    ") for line in lines)
 
@@ -201,13 +207,16 @@ def with_help_of(kind: type[Any]) -> Callable[[Function], Function]:
 
 
 def with_keywords(text: str) -> str:
-    """Replace options in a text by keyword arguments, such as `text_column`. Leaves a command at its end unchanged."""
+    """Replace options in a text by their keywords, such as `text_column`.
+
+    Leaves a command at the text's end unchanged.
+    """
     return _OPTION.sub(lambda found: found[1].replace("-", "_") if found[1] else found[0], text)
 
 
 @contextmanager
 def keyword_errors() -> Iterator[None]:
-    """Name options as keyword arguments in a block's UsageErrors: `text_column` instead of `--text-column`."""
+    """Change the messages of a block's UsageErrors to name keyword arguments: `text_column`, not `--text-column`."""
     try:
         yield
     except UsageError as error:

@@ -27,7 +27,7 @@ def is_json() -> bool:
 
 
 class FleetFormatter(logging.Formatter):
-    """A formatter that adds fields and removes secrets. Wraps another one, which formats the line and traceback."""
+    """A formatter that adds fields to a line and removes secrets. `inner` formats the line and its traceback."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
@@ -49,7 +49,6 @@ class FleetFormatter(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """Set up logs like those of a worker, in a process without Celery or before Celery sets them up."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FleetFormatter(logging.Formatter(LINE)))
     handler.addFilter(OnceAMinute())
@@ -65,7 +64,7 @@ def write_last_line(program: str, reason: str) -> None:
 
 
 def _with_fields(record: logging.LogRecord) -> logging.LogRecord:
-    """Append the fields to the first line of the message. Copies the record, which other handlers share."""
+    """Append the fields to the first line of the message. Copies the record, because other handlers share it."""
     fields = " ".join(f"{name}={getattr(record, name)}" for name in FIELDS if hasattr(record, name))
     if not fields:
         return record

@@ -36,12 +36,14 @@ def redacted(text: str) -> str:
 
 
 def all_redacted(fields: dict[str, Any]) -> dict[str, Any]:
-    """Redact the values that are strings."""
     return {name: redacted(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
 def refuse_secrets(option: str, uri: str) -> None:
-    """Raise UsageError for a URI with a secret, because a spec is stored in Redis and published."""
+    """Raise UsageError if a URL contains a secret.
+
+    A run's spec, which has the URL, is stored in Redis and published.
+    """
     if is_url(uri) and redacted(uri) != uri:
         raise UsageError(
             f"{option} {redacted(uri)} carries a password, token or signature, which would be stored with the run. "

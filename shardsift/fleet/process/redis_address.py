@@ -20,7 +20,10 @@ _PARAMETERS = ("db", "username", "password", "ssl_cert_reqs", "ssl_check_hostnam
 
 @dataclass(frozen=True, kw_only=True)
 class RedisAddress:
-    """A server, by host and port or by socket. `tls` has redis-py's arguments about certificates; None: no TLS."""
+    """The address of a Redis server: host and port, or a socket.
+
+    `tls` has redis-py's TLS arguments; None means no TLS.
+    """
 
     host: str = "localhost"
     port: int = 6379
@@ -31,7 +34,6 @@ class RedisAddress:
     tls: Mapping[str, Any] | None = None
 
     def __str__(self) -> str:
-        """Show the host and port, or the socket, without the password."""
         return self.socket or f"{self._shown_host}:{self.port}"
 
     @property
@@ -44,7 +46,6 @@ class RedisAddress:
 
     @property
     def url(self) -> str:
-        """The URL for redis-py, and for REDIS_URL of another process."""
         if self.socket:
             return f"unix://{self._user}{quote(self.socket)}?db={self.database}"
         parameters = f"?{urlencode(self.tls)}" if self.tls else ""
@@ -69,7 +70,7 @@ class RedisAddress:
 
 
 def redis_address(url: str, password: str | None) -> RedisAddress:
-    """Read a URL. `password` applies if the URL has none.
+    """Parse a Redis URL. `password` applies if the URL has none.
 
     Raises UsageError. Its message quotes no value from the URL, because one may be a password.
     """
@@ -121,7 +122,10 @@ def _check_parameters(parameters: Mapping[str, str], *, is_tls: bool) -> None:
 
 
 def _tls(parameters: Mapping[str, str]) -> dict[str, Any]:
-    """Read the parameters about TLS. By default the server's certificate is checked, unlike in kombu."""
+    """Return redis-py's TLS arguments from a URL's parameters.
+
+    Unlike kombu, it checks the server's certificate by default.
+    """
     checks = parameters.get("ssl_cert_reqs", "required").lower()
     is_named = parameters.get("ssl_check_hostname", "true").lower()
     if checks not in _CERTIFICATE_CHECKS or is_named not in _SWITCHES:

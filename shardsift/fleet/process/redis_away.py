@@ -21,11 +21,11 @@ _SILENT_SECONDS = 60.0
 _NO_CONNECTION = (redis.ConnectionError, redis.TimeoutError)  # not their subclasses, such as a wrong password
 _REASON_WORDS = 3  # such as "OOM command not"
 _CELERYS_LOGGER, _CELERYS_ATTEMPT = "celery.worker.consumer.consumer", "consumer: Cannot connect to"
-_CELERYS_LOSS = "%s (%r)"  # "Connection to broker lost", even if Redis answered; a worker logs the answer instead
+_CELERYS_LOSS = "%s (%r)"  # logged for a lost connection, even if Redis answered; a worker then logs the answer
 _NOISE = ("Skipping prefetch count reduction", "Frequent restarts detected")  # Celery also says why it restarts
 
 _PAUSE_SECONDS = 1.0
-# Advice by words of Redis' answer or of the error's class: the client cuts off codes for which it has a class.
+# Advice, by words in Redis's answer or in the error's class. redis-py cuts off an answer's code if it has a class for it.
 _OF_ONE_KEY = "WRONGTYPE"
 _ADVICE = {
     "NoPermission|no permissions|ACL failure|executing the script can't": (
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 def wait_for_redis(action: Callable[[], T], stopping: threading.Event) -> T:
     """Call `action` until Redis accepts it. Returns its result.
 
-    Raises Stopped if `stopping` is set while it waits, and at once any error that `_may_pass` calls final.
+    Raises Stopped if `stopping` is set while it waits. Raises an error of Redis at once if a retry cannot help.
     """
     while True:
         try:
@@ -61,16 +61,16 @@ def wait_for_redis(action: Callable[[], T], stopping: threading.Event) -> T:
 
 
 def _may_pass(error: redis.RedisError) -> bool:
-    """Return whether to try again: Redis does not answer, or refuses for a reason that someone can fix.
+    """Return whether a retry may succeed: Redis does not answer, or it refuses for a reason that someone can fix.
 
-    Errors of a script or of one key are final.
+    Errors of a script or of a single key are final.
     """
     may_pass = isinstance(error, (redis.ConnectionError, redis.TimeoutError)) or bool(advice_on(error))
     return may_pass and not is_of_one_key(error)
 
 
 def is_of_one_key(error: Exception) -> bool:
-    """Return whether the error concerns one run or queue only."""
+    """Return whether the error concerns a single key, so that other runs and queues still work."""
     return _OF_ONE_KEY in str(error)
 
 
@@ -78,7 +78,7 @@ def is_of_one_key(error: Exception) -> bool:
 def redis_may_be_away() -> Iterator[None]:
     """Log the block's RedisErrors and ShardsiftErrors instead of raising them.
 
-    The expiry of the lease, or the finalizer's next sweep, repairs what the block left undone.
+    The expiry of the lease or the finalizer's next sweep repairs what the block did not do.
     """
     try:
         yield
@@ -97,18 +97,17 @@ def as_ours(error: Exception, server: str = "Redis") -> TransientError:
 
 
 def is_refusal(error: BaseException | None) -> bool:
-    """Return whether Redis itself answered with this error."""
+    """Return whether the error is an answer of Redis, not a failed connection."""
     return isinstance(error, (redis.ResponseError, redis.AuthenticationError))
 
 
 def advice_on(refusal: BaseException) -> str:
-    """Return advice about a refusal. Empty if the reason is unknown."""
     said = f"{type(refusal).__name__} {refusal}"
     return next((advice for words, advice in _ADVICE.items() if re.search(words, said)), "")
 
 
 class OnceAMinute(logging.Filter):
-    """Drops records about Redis for a minute after one with the same reason."""
+    """A filter that drops a record about Redis if one with the same reason passed less than a minute ago."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,16 +132,15 @@ def _is_about_redis(record: logging.LogRecord) -> bool:
 
 
 def _reason(record: logging.LogRecord) -> str:
-    """Return the same reason for every error of a lost connection, and the first words of other errors."""
+    """Return the same reason for all errors of a lost connection, and the first words of any other error."""
     error = _error_in(record)
     if type(error) in _NO_CONNECTION or isinstance(error, OSError):
         return "no connection"
-    by = "Celery: " if record.name == _CELERYS_LOGGER else ""  # it does not say what to do, as we do
+    by = "Celery: " if record.name == _CELERYS_LOGGER else ""  # its message does not say what to do, but ours does
     return by + " ".join(str(error or "").split()[:_REASON_WORDS])
 
 
 def _error_in(record: logging.LogRecord) -> BaseException | None:
-    """Return the error that a record reports, as redis-py raised it. None if it reports none."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     logged = next((argument for argument in arguments if isinstance(argument, Exception)), None)
     return logged.__cause__ if isinstance(logged, TransientError) else logged

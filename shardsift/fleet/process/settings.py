@@ -31,7 +31,10 @@ from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, model_names, with_rev
 
 
 class Process(StrEnum):
-    """The process that reads a setting. Each field of Settings has it as metadata. It groups docs/settings.md."""
+    """The kind of process that reads a setting, in the metadata of its field.
+
+    docs/settings.md groups the settings by it.
+    """
 
     PRODUCER = "producer"  # a command of `producer`, without the finalizer
     FINALIZER = "finalizer"
@@ -40,7 +43,7 @@ class Process(StrEnum):
 
 
 class Settings(BaseSettings):
-    """The settings. Each is read from the environment variable `SHARDSIFT_<FIELD>`, or from its alias."""
+    """The settings of a process. Each is read from the environment variable `SHARDSIFT_<FIELD>`, or from its alias."""
 
     model_config = SettingsConfigDict(
         env_prefix="SHARDSIFT_",
@@ -227,7 +230,10 @@ class Settings(BaseSettings):
 
     @property
     def redis(self) -> RedisAddress | None:
-        """The server in REDIS_URL, with the password from its file. None without REDIS_URL. Raises UsageError."""
+        """The Redis server in REDIS_URL, with the password from its file. None without REDIS_URL.
+
+        Raises UsageError if the URL is invalid or the file cannot be read.
+        """
         if self.redis_url is None:
             return None
         file = self.redis_password_file

@@ -17,8 +17,6 @@ FILE_NAME = "tuning.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """What a tuned token budget applies to: a model on a device, in a format and with a backend."""
-
     model: str
     revision: str  # the Hub commit, or the digest of a folder's files
     device: str
@@ -37,7 +35,7 @@ _TUNED = TypeAdapter(list[Tuned])
 
 
 def read_tuned(state_dir: Path) -> list[Tuned]:
-    """Read all stored budgets. Ignores an unreadable file with a warning, because only some speed is lost."""
+    """Read all stored budgets. An unreadable file is ignored with a warning, because only speed is lost."""
     file = state_dir / FILE_NAME
     try:
         return _TUNED.validate_json(file.read_bytes())
@@ -54,9 +52,9 @@ def find_tuned(state_dir: Path, key: Key) -> Tuned | None:
 
 
 def store_tuned(state_dir: Path, tuned: Tuned) -> Path:
-    """Store a budget, in place of an earlier one for the same model, device, format and backend.
+    """Store a budget. It replaces an earlier one with the same key.
 
-    Raises UsageError if the folder cannot be written. Returns the path of the file.
+    Returns the path of the file. Raises UsageError if the folder cannot be written.
     """
     others = [other for other in read_tuned(state_dir) if other.key != tuned.key]
     file = state_dir / FILE_NAME

@@ -36,17 +36,17 @@ def wrapped(line: str, width: int) -> str:
 
 
 def left_out_line(fields: Mapping[str, int]) -> str:
-    """Name the input's fields that the output lacks: `meta.by (38 rows) and 2 more`."""
+    """List the input's fields that the output lacks, with row counts: `meta.by (38 rows) and 2 more`."""
     return first_of([f"{name} ({counted(rows, 'row')})" for name, rows in fields.items()], _MOST_FIELDS)
 
 
 def duplicates_line(rows: int) -> str:
-    """Say how many of the dropped rows are duplicates, to append to their number: ` (12 of them duplicates)`."""
+    """Return ` (12 of them duplicates)`, to append to the number of dropped rows. Empty for 0."""
     return f" ({rows:,} of them duplicates)" if rows else ""
 
 
 def place_taken(run_id: str) -> str:
-    """Give advice for a run that was cancelled because another run, `run_id`, took its output."""
+    """Return advice for a run that was cancelled because the run `run_id` took its output."""
     return f"Run {run_id} of the same output has taken its place. To do both, enqueue this one with another --output."
 
 
@@ -86,10 +86,13 @@ def is_url(place: str) -> bool:
 
 
 def local_path(place: str) -> Path:
-    """Make an absolute path. A leading `~` is the home folder. `./~` is a file called `~`; Path would drop the `./`."""
+    """Return an absolute path. A leading `~` becomes the home folder. `./~` stays a file called `~`."""
     return Path(os.path.expanduser(place.removeprefix(_FILE))).absolute()  # noqa: PTH111 - so that `./~` stays
 
 
 def is_place(target: str) -> bool:
-    """Return whether this is a path or URI. A run id has no slash and does not begin with a dot or a tilde."""
+    """Return whether this is a path or URI, not a run id.
+
+    A path or URI has a slash, begins with a dot or a tilde, or exists on this machine.
+    """
     return "/" in target or target.startswith((".", "~")) or Path(target).exists()

@@ -15,7 +15,7 @@ PASSAGES = "head, head+tail, head+middle+tail, stride:N or finepdfs"
 
 
 def passages_and_pool(text: str) -> tuple[str, Pool]:
-    """Split `stride:256:mean` into the passages to read and the pool of their logits: `max` without `:mean`."""
+    """Split a text such as `stride:256:mean` into passages and pool. The pool is `max` without `:mean`."""
     passages = text.removesuffix(":mean")
     return passages, "max" if passages == text else "mean"
 

@@ -45,9 +45,9 @@ _HAS_PROGRESS_BAR = "SELECT current_setting('enable_progress_bar')"
 
 
 class Filter:
-    """A checked condition. Raises UsageError if it is not a condition on a row of this schema.
+    """A checked SQL condition on a row. Raises UsageError if it cannot be a condition on rows of this schema.
 
-    Not thread-safe. Creating one takes 35 ms, mostly to start DuckDB; `filter_of_thread` reuses one.
+    Not thread-safe. Making one takes 35 ms, mostly to start DuckDB; `filter_of_thread` reuses one.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Filter:
         self._seconds, self._memory_mib = seconds, memory_mib
         self._database = duckdb.connect(":memory:", config=_CLOSED | {"memory_limit": f"{memory_mib}MiB"})
         if self._database.execute(_HAS_PROGRESS_BAR).fetchone() == (True,):  # which is printed to stdout
-            self._database.execute("SET enable_progress_bar = false")  # an error in a notebook that can show none
+            self._database.execute("SET enable_progress_bar = false")  # raises in a notebook that cannot show one
         self._database.execute(_SETTLED)
         nodes = self._checked()
         self._columns = self._named_columns(nodes, schema)
@@ -119,7 +119,6 @@ class Filter:
 
     @property
     def _answers(self) -> str:
-        """SQL that returns for each row, in order, whether to keep it."""
         # The newline ends a trailing comment, which would hide the closing bracket.
         return f"SELECT ({self.where}\n) FROM {_TABLE}"
 
@@ -176,12 +175,12 @@ _OF_THREAD = _OfThread()
 
 
 def filter_of_thread(where: str, schema: pa.Schema) -> Filter:
-    """Return this thread's filter for a condition and schema. It is cached, because files are often small."""
+    """Return this thread's filter for a condition and a schema. It is cached, because making one is slow."""
     return _OF_THREAD.made(where, schema)
 
 
 def columns_in(where: str | None) -> set[str]:
-    """Return the columns that a condition names, in lower case, because SQL ignores the case."""
+    """Return the names of the columns in a condition, in lower case, because SQL ignores the case."""
     return {_column_of(node) for node in _nodes_of(where) if node.get("class") == "COLUMN_REF"}
 
 
@@ -189,7 +188,7 @@ _EQUALS = {"COMPARE_EQUAL", "COMPARE_NOTEQUAL", "COMPARE_DISTINCT_FROM", "COMPAR
 
 
 def compared_with(where: str, column: str) -> set[str]:
-    """Return the constants with which a condition compares a column for equality: by =, IN, CASE and so on."""
+    """Return the constants that a condition compares with a column for equality, by =, IN, CASE and so on."""
     found: set[str] = set()
     for node in _nodes_of(where):
         sides = [side["child"] if side["class"] == "CAST" else side for side in _equal_sides(node)]
@@ -227,17 +226,15 @@ def _nodes_of(where: str | None) -> list[dict[str, Any]]:
 
 
 def _parsed(database: duckdb.DuckDBPyConnection, where: str) -> Any:
-    """Parse a condition into DuckDB's syntax tree, which has no nodes if there is an error."""
     query = f"SELECT 1 WHERE ({where}\n)"
     ((text,),) = database.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
     return json.loads(text)
 
 
 def _column_of(reference: dict[str, Any], names: Collection[str] = ()) -> str:
-    """Return a column's name in lower case, without table and struct fields.
+    """Return the name of a referenced column in lower case, without its table and struct fields.
 
-    A leading `rows.` is the name of the table. It is a column called rows instead if `names` has that column but does
-    not have the name after the dot.
+    A leading `rows.` is the name of the table, unless `names` has a column called rows but not the name after the dot.
     """
     first, *rest = (str(name).lower() for name in reference["column_names"])
     is_table = rest and first == _TABLE and (rest[0] in names or first not in names)
@@ -263,7 +260,6 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def _first_line(error: Exception) -> str:
-    """Return the first line of an error without its kind, such as `Catalog Error: `."""
     return re.sub(r"^\w+ Error: ", "", str(error).splitlines()[0]).rstrip(".!")
 
 

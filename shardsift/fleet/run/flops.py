@@ -30,7 +30,7 @@ _WITH_DECODER = {"bart", "mbart"}
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The dimensions that determine a model's cost. Embeddings and head are negligible."""
+    """The dimensions that determine a model's cost. The embeddings and the head are negligible."""
 
     layers: int
     hidden: int
@@ -73,7 +73,10 @@ class Shape:
         )
 
     def flops(self, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Return the operations per text, given lengths in tokens. Ignores savings of a backend or a sliding window."""
+        """Return the floating point operations for each text. `lengths` are in tokens.
+
+        Ignores savings of a backend or a sliding window.
+        """
         linear = sum(2 * rows * columns * count for rows, columns, count in self.matrices)
         attention = 4 * lengths * self.attention
         second = 2 * 4 * self.hidden * self.hidden  # matrices of the attention to the encoder
@@ -82,7 +85,7 @@ class Shape:
 
 
 def shape_of(config: Any) -> Shape | None:
-    """Read the shape from a config. None if the layers are unknown, or it is not a transformers config."""
+    """Read the shape from a transformers config. None if it is not such a config, or its layers are unknown."""
     try:
         return Shape.of(config) if config is not None else None
     except (ValueError, AttributeError, TypeError):

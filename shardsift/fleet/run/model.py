@@ -1,4 +1,4 @@
-"""The model of a run: a kind of scorer, and the model that it loads. Loaded by `shardsift/fleet/scorers/kinds.py`."""
+"""The model of a run, and the kind of scorer that loads it. `shardsift/fleet/scorers/kinds.py` finds the kinds."""
 
 import json
 import re
@@ -22,8 +22,9 @@ _FOLDER = "sha256-"  # prefix of a folder's revision
 class Model:
     """A model at one revision: a Hub name, a folder, or anything else that its kind of scorer loads.
 
-    `revision` is the Hub's commit, or for a folder `sha256-` and a digest of its files. `labels` names the outputs.
-    `function` turns outputs into scores, unless the user names another. `scorer` is the name of the kind of scorer.
+    `revision` is the Hub's commit; for a folder, it is `sha256-` and a digest of its files. `labels` names the outputs.
+    `function` turns outputs into scores, unless the user names another function. `scorer` is the name of the kind of
+    scorer.
     """
 
     __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
@@ -40,31 +41,33 @@ class Model:
 
     @property
     def slug(self) -> str:
-        """The last part of the name, in the form that run ids and queue names use."""
         return slug(PurePosixPath(self.name).name)
 
     def queue(self, dtype: str) -> str:
-        """Name the queue of this model in this precision. A worker consumes only the queue of what it has loaded."""
+        """Return the name of this model's queue in this precision.
+
+        A worker consumes the queue of the models that it has loaded.
+        """
         return f"score.{self.scorer}.{self.slug}.{self.revision.removeprefix(_FOLDER)[:12]}.{dtype}"
 
 
 def worker_queue(queues: Iterable[str]) -> str:
-    """Name the queue of workers that have loaded several models. `queues` has the name of each model's own queue."""
+    """Return the queue of workers that have loaded several models. `queues` has each model's own queue."""
     return "+".join(sorted(set(queues)))
 
 
 def queue_of_run(queue: str, run_id: str) -> str:
-    """Name the queue of one run, used with the embedded Redis instead of the scorer's `queue`."""
+    """Return the queue of one run, used instead of the scorer's `queue` with the embedded Redis."""
     return f"{queue}:{run_id}"
 
 
 def joint_format(dtypes: Mapping[str, str]) -> str:
-    """Join the formats of a worker's models, given by queue: `bfloat16`, or `bfloat16+float32` for two models."""
+    """Join the number formats of a worker's models, given by queue: `bfloat16`, or `bfloat16+float32` for two."""
     return "+".join(dtypes[queue] for queue in sorted(dtypes))
 
 
 def model_names(text: str) -> tuple[str, ...]:
-    """Split several names at commas, or read a JSON list of them. A folder's name may have commas.
+    """Split a text into model names, at commas or as a JSON list. A folder's name may have commas.
 
     Raises UsageError for a list that is not JSON.
     """

@@ -1,4 +1,4 @@
-"""Read a model's config.json, without transformers but like it, and check the type of each value.
+"""Read a model's config.json as transformers does, but without importing it. Checks the type of each value.
 
 Values that transformers does not accept raise UsageError and no other exception.
 """
@@ -18,7 +18,7 @@ _TEXT_PARTS = ("text_encoder", "decoder", "generator", "text_config")  # as in t
 
 
 def read_object(file: Path, name: str) -> dict[str, Any]:
-    """Read a JSON object from a model's file. Raises UsageError."""
+    """Read a JSON object from a model's file. Raises UsageError if it cannot be read."""
     try:
         found = json.loads(file.read_text("utf-8"))
     except OSError as error:
@@ -33,13 +33,16 @@ def read_object(file: Path, name: str) -> dict[str, Any]:
 
 
 def has_two_heads(config: dict[str, Any]) -> bool:
-    """Return whether this is EuroFilter's network. worker/scoring/saved_model.py serves one of its two scores."""
+    """Return whether this is EuroFilter's network, which has two scores. worker/scoring/saved_model.py serves one."""
     code = _object(config, "auto_map").get("AutoModelForSequenceClassification")
     return str(code).endswith("modeling_custom.DebertaV2ForSequenceClassification")
 
 
 def labels_of(config: dict[str, Any], name: str) -> tuple[str, ...]:
-    """Return the name of each output. A name that is not a text is given as JSON. Raises UsageError."""
+    """Return the name of each output. A name that is not a string is given as JSON.
+
+    Raises UsageError if the model is not a sequence classifier, or if its labels are invalid.
+    """
     _check_architecture(config, name)
     named, count = config.get("id2label"), config.get("num_labels", _DEFAULT_LABELS)
     if named is not None:
@@ -64,7 +67,7 @@ def _check_architecture(config: dict[str, Any], name: str) -> None:
     given = architectures if isinstance(architectures, list) else [architectures]
     named = [" ".join(str(one).split()) for one in given if one]
     is_classifier = any("ForSequenceClassification" in one for one in named)
-    if named and not is_classifier and "fc_dropout" not in config:  # which worker/scoring/saved_model.py loads
+    if named and not is_classifier and "fc_dropout" not in config:  # worker/scoring/saved_model.py loads these
         raise UsageError(
             f"{name} is not a sequence classifier: its config.json says {', '.join(named)}. "
             "Name a model whose architecture ends in ForSequenceClassification."
@@ -72,7 +75,10 @@ def _check_architecture(config: dict[str, Any], name: str) -> None:
 
 
 def function_of(config: dict[str, Any], *, outputs: int) -> Function:
-    """Return the function that `pipeline("text-classification")` applies, except that a single output stays raw."""
+    """Return the function that transformers' text-classification pipeline applies to the logits.
+
+    The exception is a single output: it stays raw, unless the config says `multi_label_classification`.
+    """
     problem = config.get("problem_type")
     if problem == "multi_label_classification":
         return "sigmoid"
@@ -80,7 +86,6 @@ def function_of(config: dict[str, Any], *, outputs: int) -> Function:
 
 
 def threshold_in(config: dict[str, Any]) -> float | None:
-    """Read the threshold from a config. Returns None if there is none, or it is not a finite number."""
     threshold = config.get(THRESHOLD)
     if isinstance(threshold, bool) or not isinstance(threshold, (int, float)):
         return None
@@ -91,7 +96,6 @@ def threshold_in(config: dict[str, Any]) -> float | None:
 
 
 def most_tokens_in(config: dict[str, Any]) -> int | None:
-    """Return the number of positions, which limits the length of a text. None if unknown."""
     if "fc_dropout" in config:  # loaded by worker/scoring/saved_model.py, which reads longer texts
         return None
     most = sizes_in(config).get("max_position_embeddings")
@@ -99,7 +103,7 @@ def most_tokens_in(config: dict[str, Any]) -> int | None:
 
 
 def sizes_in(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the sizes and the type of the network that reads the text. Values that are not sizes are left out."""
+    """Return the sizes and the type of the network that reads the text. Leaves out values that are not sizes."""
     parts = [part for name in _TEXT_PARTS if (part := _object(config, name))]
     text = parts[0] if len(parts) == 1 else config
     sizes = {name: value for name, value in text.items() if type(value) is int and 0 < value < 1 << 40}

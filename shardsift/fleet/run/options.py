@@ -79,7 +79,7 @@ Labels = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions:
-    """The options of scoring a text. Options that were not given are None, or empty for the labels."""
+    """The options of scoring a text. Options that were not given are None; `labels` is then empty."""
 
     max_tokens: MaxTokens = None
     passages: Passages = None
@@ -117,7 +117,7 @@ Options = TypeVar("Options", bound=ScoreOptions)
 
 @dataclass(frozen=True, kw_only=True)
 class Completed(Generic[Options]):
-    """The options of one model of a run. `by_recipe` has the options that came from the model's recipe, by name."""
+    """The options of one model of a run. `by_recipe` has the name and value of each option from the model's recipe."""
 
     options: Options
     by_recipe: dict[str, Any]
@@ -126,9 +126,9 @@ class Completed(Generic[Options]):
 def completed_options(
     models: Mapping[str, Model], options: Options, *, has_pairs: bool = False
 ) -> dict[str, Completed[Options]]:
-    """Complete each model's options by its recipe.
+    """Complete each model's options with those of its recipe.
 
-    If some of the models are zero-shot, only these get the options about labels.
+    If some models are zero-shot, only they get the options about labels.
     """
     choosing = [key for key, model in models.items() if entailment_output(model) is not None]
     without_labels = replace(options, labels=(), multi_label=False, hypothesis_template=None)
@@ -141,7 +141,7 @@ def completed_options(
 
 
 def recipe_options(model: Model, options: ScoreOptions, *, has_pairs: bool = False) -> dict[str, Any]:
-    """Return the options of the model's recipe that the user did not give, by name."""
+    """Return the options in the model's recipe that the user did not give, by name."""
     recipe = recipe_for(model, has_labels=bool(options.labels))
     pair = {"text_pair_column": ""} if has_pairs else {}
     return filled(recipe, vars(options) | pair) if recipe else {}
@@ -157,7 +157,7 @@ def scoring_of(
     score_column: str = "score",
     dtype: Dtype = "auto",
 ) -> Scoring:
-    """Make a scoring. Raises UsageError for options that do not go together, or do not fit the model."""
+    """Make a scoring. Raises UsageError for options that contradict each other or do not fit the model."""
     zero_shot = _zero_shot(model, options)
     function = options.function_to_apply or (zero_shot.function if zero_shot else model.function)
     passages, pool = choices.passages_and_pool(options.passages or "head")
@@ -180,7 +180,6 @@ def scoring_of(
 
 
 def _zero_shot(model: Model, options: ScoreOptions) -> ZeroShot | None:
-    """Return the labels that a zero-shot model chooses from, else None. Raises UsageError for wrong labels."""
     if not options.labels:
         _check_needs_no_labels(model, options)
         return None
@@ -203,7 +202,6 @@ def _check_needs_no_labels(model: Model, options: ScoreOptions) -> None:
 
 
 def _given_labels(labels: Sequence[str]) -> Sequence[str]:
-    """Return the labels, or the lines of the file in `@FILE`. Raises UsageError if it cannot be read."""
     files = [label[1:] for label in labels if label.startswith("@")]
     if files and len(labels) > 1:
         raise UsageError(f"--labels @{files[0]} goes with no other label. Write all labels into the file.")

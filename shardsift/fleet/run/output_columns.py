@@ -11,7 +11,7 @@ from shardsift.fleet.run.spec import BUCKET, RunSpec
 
 SHARD = pa.field("shard", pa.string(), nullable=False)  # the shard's name, as in the manifest
 ROW = pa.field("row", pa.int64(), nullable=False)  # the row's number in its file, from 0
-ERROR = pa.field("error", pa.string())  # why a row has no score; null if it has one
+ERROR = pa.field("error", pa.string())  # the reason why a row has no score; null if it has one
 TEXT_DIGEST = pa.field("text_digest", pa.binary(16))  # from `row_digests`; null if a row has no text
 _FEATURES = b"huggingface"
 _DTYPES = {pa.string(): "string", pa.int64(): "int64", pa.float32(): "float32"}  # names of `datasets` for our types
@@ -21,13 +21,12 @@ _FIELD_ID = b"PARQUET:field_id"  # an id that is only valid in the input file
 
 
 def output_fields(spec: RunSpec) -> list[pa.Field]:
-    """Return the fields that both kept rows and the scores file have, in the order of `spec.output_columns`."""
+    """Return the fields that kept rows and the scores file have in common, in the order of `spec.output_columns`."""
     fields = [field for scoring in spec.scorings for field in scoring_fields(scoring)]
     return [*fields, pa.field(BUCKET, pa.int64())] if spec.buckets else fields
 
 
 def scoring_fields(scoring: Scoring) -> list[pa.Field]:
-    """Return the fields of one scoring, in the order of its `output_columns`."""
     types = {
         scoring.score_column: pa.float32(),
         scoring.label_column: pa.string(),
@@ -38,7 +37,7 @@ def scoring_fields(scoring: Scoring) -> list[pa.Field]:
 
 
 def logits_fields(spec: RunSpec) -> list[pa.Field]:
-    """Return the fields that only scores files have: each holds a list of all logits of a scoring."""
+    """Return the fields that only scores files have. Each holds the list of all logits of one scoring."""
     return [pa.field(scoring.logits_column, _LOGITS) for scoring in spec.scorings if scoring.has_logits_column]
 
 
@@ -50,7 +49,8 @@ def row_fields(spec: RunSpec) -> list[pa.Field]:
 def kept_schema(input_schema: pa.Schema, spec: RunSpec) -> pa.Schema:
     """Return the schema of kept rows: the input's columns, then the run's. Raises UsageError if names collide.
 
-    For a run that merges files, columns are nullable and without dictionaries, because shards may differ in these.
+    If the run merges files, the input's columns become nullable and lose their dictionaries, because shards may differ
+    in these.
     """
     _refuse_collisions(input_schema, spec)
     fields = [*input_schema] if spec.target_file_bytes is None else [*map(_as_in_others, input_schema)]
@@ -59,7 +59,7 @@ def kept_schema(input_schema: pa.Schema, spec: RunSpec) -> pa.Schema:
 
 
 def _metadata(schema: pa.Schema, added: Sequence[pa.Field]) -> dict[bytes, str] | None:
-    """Return the output's metadata: the features that the library `datasets` reads, such as the names of classes.
+    """Return the metadata of the output: the features that the library `datasets` reads, such as the names of classes.
 
     None if the input has no features. Other metadata of the input is dropped, because it may be wrong for the output.
     Spark, for example, reads only the columns that its metadata names.
@@ -79,9 +79,9 @@ def _as_in_others(field: pa.Field) -> pa.Field:
 
 
 def plain_type(kind: pa.DataType, *, nullable: bool = False) -> pa.DataType:
-    """Return the type in a form that Parquet can store: without views and nested dictionaries.
+    """Return a type that Parquet can store: without views and nested dictionaries.
 
-    All list items get the same field name. With `nullable`, every inner value except the key of a map may be null.
+    All list items get the same field name. If `nullable`, every inner value may be null, except the key of a map.
     """
 
     def inner(field: pa.Field, name: str) -> pa.Field:
@@ -118,7 +118,7 @@ def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
 
 
 def check_output_columns(scorings: Sequence[Scoring]) -> None:
-    """Raise UsageError if scorings add two columns of the same name, or one that every scores file has anyway."""
+    """Raise UsageError if scorings add two columns of the same name, or a column that every scores file has."""
     added = [column for scoring in scorings for column in scoring.output_columns]
     lower = [column.lower() for column in added]  # SQL ignores the case
     if doubled := [column for column in added if lower.count(column.lower()) > 1]:
@@ -134,21 +134,21 @@ def check_output_columns(scorings: Sequence[Scoring]) -> None:
 
 
 def scores_schema(spec: RunSpec) -> pa.Schema:
-    """Return the schema of a scores file. The file has every input row, so that another threshold needs no GPU."""
+    """Return the schema of a scores file. The file has every input row, so that a new threshold needs no GPU."""
     digest = [TEXT_DIGEST] if spec.unique else []
     return pa.schema([SHARD, ROW, *output_fields(spec), *logits_fields(spec), ERROR, *digest])
 
 
 def repeated_column(schema: pa.Schema) -> str | None:
-    """Return the first name that several columns have, if any. Parquet allows this, but readers often do not."""
+    """Return the first name that several columns have, or None. Parquet allows this, but many readers do not."""
     return next((name for name in schema.names if schema.names.count(name) > 1), None)
 
 
 def describe_columns(schema: pa.Schema) -> tuple[tuple[str, str], ...]:
-    """Return (name, type) pairs, which must be equal in all shards of a run."""
+    """Return the name and type of each column. They must be equal in all shards of a run."""
     return tuple((field.name, type_name(field.type)) for field in schema)
 
 
 def type_name(kind: pa.DataType) -> str:
-    """Name a type, without "not null", because nullability may differ between shards."""
+    """Return a type's name without "not null", because nullability may differ between shards."""
     return str(kind).replace(" not null", "")

@@ -30,7 +30,7 @@ _LAST_BIN = 400  # in both directions; it also counts all scores beyond it, so t
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Histogram:
-    """The number of rows by score: bin `i` has scores from `i / bins_per_unit` to below `(i + 1) / bins_per_unit`.
+    """The number of rows by score. Bin `i` has scores from `i / bins_per_unit` to below `(i + 1) / bins_per_unit`.
 
     Empty bins are left out. Errored rows have no score and are in no bin.
     """
@@ -44,12 +44,11 @@ class Histogram:
 
 
 def empty_histogram(function_to_apply: str) -> Histogram:
-    """Make an empty histogram with bins that suit the scores of this function."""
     return Histogram(bins_per_unit=_BINS_PER_UNIT[function_to_apply], rows_by_bin={})
 
 
 def with_values(histogram: Histogram, values: "npt.NDArray[np.float32]") -> Histogram:
-    """Add scores to a histogram. `values` has the shape (rows,) and no NaN."""
+    """Return a histogram with scores added. `values` has the shape (rows,) and no NaN."""
     import numpy as np  # here, because it takes a quarter of a second, and most programs only read histograms
 
     bins = np.floor(values.astype(np.float64) * histogram.bins_per_unit).clip(-_LAST_BIN, _LAST_BIN)
@@ -59,7 +58,7 @@ def with_values(histogram: Histogram, values: "npt.NDArray[np.float32]") -> Hist
 
 
 def added(histograms: Iterable[Histogram]) -> Histogram:
-    """Add up histograms. There must be at least one, and all must have bins of the same width."""
+    """Return the sum of histograms. There must be at least one, and all must have bins of the same width."""
     rows = Counter[int]()
     for histogram in histograms:
         rows.update(histogram.rows_by_bin)
@@ -68,7 +67,7 @@ def added(histograms: Iterable[Histogram]) -> Histogram:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputFile:
-    """An output file. Until it is published, its bytes are at `staged_path`."""
+    """A data file or scores file in the output. Until it is published, its bytes are at `staged_path`."""
 
     path: str  # in the published output, such as data/CC-MAIN-2024-10/000_00000.parquet
     staged_path: str
@@ -88,7 +87,7 @@ class RowsOfFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parity:
-    """The difference between a worker's logits and the float32 model's, on the sample texts scored when it started."""
+    """The errors of a worker's logits against the float32 model's, on sample texts that it scored when it started."""
 
     rows: int
     max_error: float
@@ -98,8 +97,6 @@ class Parity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoringReceipt:
-    """The record of one scoring on a shard: how it was computed, and the distribution of its scores."""
-
     score_column: str  # names the scoring
     dtype: str  # the actual format, where the spec may say `auto`
     backend: str
@@ -113,22 +110,19 @@ class ScoringReceipt:
 
     @property
     def format_line(self) -> str:
-        """The number format and, if something faster was refused, the reason."""
         return f"{self.dtype}{refusal_reason(self.refused_dtypes, self.faulty_ways)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Provenance:
-    """The worker and device that did the work, and when (in Unix time). `seconds` has the time of each `Phase`."""
-
     worker: str  # the hash from `disclosed_worker`
     attempt: int
     device: str
     versions: dict[str, str]
-    started_at: float
-    finished_at: float
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    tokens: int = 0  # including windows that an interrupted attempt had scored
+    started_at: float  # Unix time
+    finished_at: float  # Unix time
+    seconds: Mapping[str, float] = field(default_factory=dict)  # by `Phase`
+    tokens: int = 0  # includes windows that an interrupted attempt had scored
 
 
 OTHER_FIELDS = "others"  # counts all fields beyond a limit
@@ -136,9 +130,9 @@ OTHER_FIELDS = "others"  # counts all fields beyond a limit
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receipt:
-    """The record of one shard's output. Always, `rows_in == rows_kept + rows_dropped + rows_errored`.
+    """The record of one shard's output. `rows_in` is the sum of `rows_kept`, `rows_dropped` and `rows_errored`.
 
-    `duplicates` are among the dropped rows.
+    Dropped rows include the `duplicates`.
     """
 
     run_id: str
@@ -155,7 +149,7 @@ class Receipt:
     errors: dict[str, int]  # reason → rows
     left_out: dict[str, int] = field(default_factory=dict)  # field that the output lacks → rows that have it
     rows_listed: tuple[int, ...] = ()  # rows that each drop list of the spec has, kept by the filter or not
-    scorings: tuple[ScoringReceipt, ...]  # in the order of the spec's
+    scorings: tuple[ScoringReceipt, ...]  # in the order of the spec's scorings
     data: OutputFile  # shared by several shards after a merge
     data_first_row: int = 0  # of the shard in the data file
     own_data_bytes: int = 0  # size of the shard's own data file before a merge; 0 if it was not merged
@@ -172,7 +166,6 @@ class Receipt:
 
     @property
     def scored_by(self) -> Provenance:
-        """The attempt that computed the scores: this one, or one of an earlier run."""
         return self.scores_provenance or self.provenance
 
     @property
@@ -188,12 +181,15 @@ class Receipt:
 
     @staticmethod
     def from_json(data: bytes | str) -> "Receipt":
-        """Read the JSON of `to_json`. Raises pydantic's ValidationError on anything else."""
+        """Read a receipt from `to_json`. Raises pydantic's ValidationError for anything else."""
         return _RECEIPT.validate_json(data)
 
 
 def refusal_reason(dtypes: Sequence[str], faulty_ways: Sequence[str] = ()) -> str:
-    """Return the reason why nothing faster was used, to append to a number format. Empty if nothing was refused."""
+    """Return a text to append to a number format: the reason why nothing faster was used.
+
+    Empty if nothing was refused.
+    """
     reasons = [f"in {' and '.join(dtypes)} the scores differ too much"] if dtypes else []
     reasons += [f"{' and '.join(faulty_ways)} batches ended a process"] if faulty_ways else []
     return f" ({'; '.join(reasons)})" if reasons else ""
@@ -240,7 +236,7 @@ class Receipts(Sequence[Receipt]):
         return self._holding(self._stored[index])
 
     def only(self, is_chosen: Iterable[bool]) -> "Receipts":
-        """Return a selection of the receipts, without copying them."""
+        """Return the receipts for which `is_chosen` is true, without copying them."""
         return self._holding(list(compress(self._stored, is_chosen)))
 
     def _holding(self, stored: list[bytes]) -> "Receipts":
@@ -255,7 +251,7 @@ _MOST_BYTES = 4096
 
 
 class Phase(StrEnum):
-    """A phase of the thread that scores a shard. Phases do not overlap, so their times add up to the attempt's."""
+    """A phase in the thread that scores a shard. Phases do not overlap, so their times add up to the attempt's time."""
 
     INPUT = "input"  # waiting for rows to be read
     TOKENIZE = "tokenize"  # waiting for the tokenizer, which works ahead in its own thread
@@ -266,11 +262,11 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptReport:
-    """A worker's report on its attempt. `seconds` is by `Phase`.
+    """A worker's report on its attempt at a shard. `seconds` has the time of each `Phase`.
 
-    `rows_per_second` is over the last minute, without rows from a checkpoint. `rows_written` counts the rows of
-    finished windows, to which the filter has been applied. Shares are from 0 to 1. They are None if unknown, or if the
-    worker has an earlier version; readers of an earlier version ignore them.
+    `rows_per_second` covers the last minute, without rows from a checkpoint. `rows_written` counts the rows of finished
+    windows, to which the filter has been applied. Shares are from 0 to 1. They are None if unknown, or if the worker
+    has an earlier version; readers of an earlier version ignore them.
     """
 
     device: str
@@ -281,19 +277,21 @@ class AttemptReport:
     seconds: Mapping[str, float]
     histograms: Mapping[str, Histogram] = field(default_factory=dict)  # by score column
     peak_share: float | None = None  # of the device's matmul peak, over the scoring time of this attempt
-    memory_share: float | None = None  # of the device's memory, in use
-    busy_share: float | None = None  # of the last second, in which the device computed anything
+    memory_share: float | None = None  # share of the device's memory in use
+    busy_share: float | None = None  # share of the last second in which the device computed
     idle_seconds: float | None = None  # since the last progress of any kind
-    backend: str = ""  # that runs the batches, such as graphed
+    backend: str = ""  # the backend that runs the batches, such as graphed
 
     def to_json(self) -> bytes:
-        """Encode the report in at most 4 KiB, because it is sent to Redis every few seconds."""
+        """Encode the report in at most 4 KiB, because it is sent to Redis every few seconds.
+
+        Leaves out histograms if necessary.
+        """
         full = _REPORT.dump_json(self)
         return full if len(full) <= _MOST_BYTES else _REPORT.dump_json(replace(self, histograms={}))
 
     @staticmethod
     def from_json(content: str | None) -> "AttemptReport | None":
-        """Decode a report. Returns None if there is none, or this version cannot read it."""
         try:
             return _REPORT.validate_json(content) if content else None
         except ValidationError:

@@ -17,10 +17,10 @@ _ABOUT = "model", "checked", "url", "note", "int_score", "zero_shot"
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A model and its options, by their names in `RunOptions`. None leaves an option unchanged.
+    """A model and its options, by their names in `RunOptions`. None means that the recipe does not set the option.
 
     If `checked` is "checked", a test compares our scores with those of the source's code, on a small random model of
-    this architecture. Otherwise the options were only read from the source, which is the model's card or `url`.
+    this architecture. Otherwise the options were only read from the source, which is `url` or the model's card.
     """
 
     model: str  # its name on the Hub
@@ -47,18 +47,17 @@ class Recipe:
 
 
 def recipe_of(model: str) -> Recipe | None:
-    """Find the recipe of a model on the Hub, ignoring the case of the name."""
     return _BY_NAME.get(model.lower())
 
 
 def recipe_for(model: Model, *, has_labels: bool) -> Recipe | None:
-    """Find the recipe of a model for this task: zero-shot if `has_labels`. A folder has none."""
+    """Return the recipe of a model for this task: zero-shot if `has_labels`. A folder has none."""
     recipe = None if model.is_folder or model.scorer != SEQUENCE_CLASSIFIER else recipe_of(model.name)
     return recipe if recipe and recipe.zero_shot == has_labels else None
 
 
 def adds_int_score(model: Model, function: Function) -> bool:
-    """Return whether to add the rounded score, as the model's authors do. The score must be a raw one."""
+    """Return whether to add the rounded score, as the model's authors do. Only a raw score can be rounded."""
     recipe = recipe_for(model, has_labels=False)
     return recipe is not None and recipe.int_score and function == "none" and len(model.labels) == 1
 
@@ -66,8 +65,8 @@ def adds_int_score(model: Model, function: Function) -> bool:
 def filled(recipe: Recipe, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Return the recipe's options that the user did not give and that do not contradict the user's.
 
-    `chosen` has the caller's options by their names in `RunOptions`; None means not given. Options that are not in
-    `chosen` at all are left out.
+    `chosen` has the user's options, by their names in `RunOptions`; None means not given. Leaves out options that are
+    not in `chosen` at all.
     """
     used = {name: value for name, value in recipe.options.items() if name in chosen and chosen[name] is None}
     if chosen.get("text_pair_column") is not None:
@@ -79,7 +78,6 @@ def filled(recipe: Recipe, chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def recipe_line(model: str, used: Mapping[str, Any]) -> str:
-    """Name the options of the recipe that are used, for the user."""
     return f"Recipe of {model}: {as_arguments(used)} ({_BY_NAME[model.lower()].checked})."
 
 
@@ -97,14 +95,14 @@ def quoted(text: str) -> str:
 
 
 def _edu(model: str, *, checked: Evidence = "checked", url: str = "") -> Recipe:
-    """Make a recipe for a raw score from 0 to 5, which also adds the rounded score, and keeps rows from 3 on."""
+    """Make a recipe for a raw score from 0 to 5. It adds the rounded score, and keeps rows from 3 on."""
     return Recipe(
         model=model, checked=checked, url=url, int_score=True, min_score=3.0, note="Adds int_score, the rounded score."
     )
 
 
 def _finepdfs(model: str, *, checked: Evidence = "checked") -> Recipe:
-    """Make a recipe that reads 2,046 tokens from each of the first and last 10,000 characters. The higher score counts.
+    """Make a recipe that reads 2,046 tokens of the first and of the last 10,000 characters. The higher score counts.
 
     The English models are ModernBERT, the others mmBERT.
     """

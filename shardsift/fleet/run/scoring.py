@@ -19,7 +19,7 @@ LABELS_FILE = "labels.txt"  # for labels that cannot be written in a command
 
 @dataclass(frozen=True, kw_only=True)
 class ZeroShot:
-    """The labels of a zero-shot scoring. A label's score says how far the text entails the label's hypothesis."""
+    """The labels of a zero-shot scoring. A label's score tells how far the text entails the label's hypothesis."""
 
     __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
@@ -38,12 +38,14 @@ class ZeroShot:
 
     @property
     def function(self) -> Function:
-        """The function that turns the logits of the labels into the scores of transformers' pipeline."""
         return "sigmoid" if self.judges_each_alone else "softmax"
 
 
 def zero_shot_of(model: Model, labels: Sequence[str], *, hypothesis_template: str, multi_label: bool) -> ZeroShot:
-    """Check the labels. Raises UsageError for a model, labels or a template that cannot be used."""
+    """Make the labels of a zero-shot scoring.
+
+    Raises UsageError for a model, labels or a template that cannot be used.
+    """
     if entailment_output(model) is None:
         raise UsageError(
             f"The model {model.name} cannot choose from --labels: none of its outputs is called entailment; they are "
@@ -70,7 +72,7 @@ def _check_template(template: str) -> None:
 
 
 def entailment_output(model: Model) -> int | None:
-    """Find the model's output for "the text entails the hypothesis", by its name. None if there is none."""
+    """Return the index of the model's output for "entailment", found by its name. None if there is none."""
     found = (number for number, label in enumerate(model.labels) if label.lower().startswith("entail"))
     return next(found, None)
 
@@ -111,12 +113,11 @@ class Scoring:
 
     @property
     def served_by(self) -> Model:
-        """The model (or earlier run) that a worker loads for this scoring."""
+        """The model that a worker loads for this scoring, or the earlier run whose scores it reads."""
         return self.scores_from or self.model
 
     @property
     def queue(self) -> str:
-        """The queue of workers that can do this scoring."""
         return self.served_by.queue(self.dtype)
 
     @property
@@ -125,14 +126,17 @@ class Scoring:
 
     @property
     def label_column(self) -> str:
-        """`label` for `score`, `tox_label` for `tox_score`, `quality_label` for `quality`."""
+        """The column of the label: `label` for `score`, `tox_label` for `tox_score`, `quality_label` for `quality`."""
         if self.score_column == "score":
             return "label"
         return f"{self.score_column.removesuffix('_score')}_label"
 
     @property
     def label_score_columns(self) -> tuple[str, ...]:
-        """The column of each label's score, if there are several: `score_POSITIVE`, `score_climate_change`."""
+        """The columns of the labels' scores: `score_POSITIVE`, `score_climate_change`.
+
+        Empty for one label or very many.
+        """
         if not 1 < self.outputs <= _MOST_LABEL_COLUMNS:
             return ()
         taken = {self.label_column.lower(), self.logits_column.lower()}  # in lower case, because SQL ignores the case
@@ -161,21 +165,23 @@ class Scoring:
 
     @property
     def output_columns(self) -> tuple[str, ...]:
-        """The columns that this scoring adds to kept rows and scores files, in order."""
         label = (self.label_column,) if self.outputs > 1 else ()
         rounded = (self.int_score_column,) if self.int_score else ()
         return (self.score_column, *label, *self.label_score_columns, *rounded)
 
 
 def score_column_of(name: str) -> str:
-    """Name the score column of a model called `edu`: `edu_score`. Raises UsageError for an unusable name."""
+    """Return the score column of a model called `name`: `edu_score` for `edu`.
+
+    Raises UsageError for an unusable name.
+    """
     if not (name.isascii() and name.isidentifier()):
         raise UsageError(f"--model: {name!r} cannot name columns. Use letters, digits and _, as in edu=MODEL.")
     return f"{name}_score"
 
 
 def name_and_model(text: str) -> tuple[str | None, str]:
-    """Split [NAME=]MODEL. A folder's name may have an equals sign. Raises UsageError for an unusable name."""
+    """Split [NAME=]MODEL into name and model. A folder's name may have an equals sign. Raises UsageError."""
     name, equals, model = text.partition("=")
     if not equals or "/" in name or local_path(text).is_dir():
         return None, text
@@ -184,14 +190,14 @@ def name_and_model(text: str) -> tuple[str | None, str]:
 
 
 def check_names_differ(names: Iterable[str]) -> None:
-    """Raise UsageError if two models have the same name, ignoring the case as SQL does."""
+    """Raise UsageError if two models have the same name. Ignores the case, as SQL does."""
     counts = Counter(name.lower() for name in names)
     if twice := [name for name, count in counts.items() if count > 1]:
         raise UsageError(f"Two models are called {twice[0]}. Give each a name of its own: it names its columns.")
 
 
 def check_scoring(scoring: Scoring) -> None:
-    """Raise UsageError for unknown passages, or for options that do not go together."""
+    """Raise UsageError for unknown passages, or for options that contradict each other."""
     if scoring.function_to_apply == "softmax" and scoring.outputs == 1:
         raise UsageError("Softmax makes every score of a model with one output 1. Apply sigmoid, or none.")
     passages, most = scoring.passages, scoring.max_tokens

@@ -38,7 +38,7 @@ class Ranked:
 
 @dataclass(frozen=True, kw_only=True)
 class Buckets(Ranked):
-    """Equal parts of the rows, by score. A row's bucket is the number of edges at or below its score."""
+    """Equal parts of the rows, by score. A row's bucket is the number of edges that are not above its score."""
 
     edges: tuple[tuple[str | int | None, tuple[float, ...]], ...]  # ascending, for each value of `within`
 
@@ -64,7 +64,6 @@ class DropList:
 
     @property
     def option(self) -> str:
-        """The value of `--drop-list` that names this list."""
         return f"{self.uri}{f':{self.field}' if self.field else ''}={self.column}"
 
 
@@ -76,7 +75,7 @@ class RunSpec:
 
     input_uris: tuple[str, ...]
     # The commit of a Hub dataset, else a digest of the shards' names and identities. Empty for a run that extends another:
-    # its id stays the same if further files come before it is published.
+    # its id stays the same if files are added before it is published.
     input_revision: str
     crawl: str | None
     columns: tuple[tuple[str, str], ...]  # (name, Arrow type) of every input column, in order
@@ -95,7 +94,7 @@ class RunSpec:
     buckets: Buckets | None = None
     best: BestRows | None = None
     drop_lists: tuple[DropList, ...] = ()
-    unique: bool = False  # whether of equal texts only the first is kept; scores files then have a digest of each text
+    unique: bool = False  # whether to keep only the first of equal texts; scores files then have a digest of each text
     window_rows: int = WINDOW_ROWS
     window_bytes: int = WINDOW_BYTES
 
@@ -108,17 +107,18 @@ class RunSpec:
 
     @property
     def queue(self) -> str:
-        """The queue of workers that have loaded the models of all scorings."""
         return worker_queue(scoring.queue for scoring in self.scorings)
 
     @property
     def served_by(self) -> tuple[Model, ...]:
-        """The models that a worker loads for this run, each once."""
+        """The models that a worker loads for this run, without repeats.
+
+        Such a model may be an earlier run, whose scores are read.
+        """
         return tuple(dict.fromkeys(scoring.served_by for scoring in self.scorings))
 
     @property
     def output_columns(self) -> tuple[str, ...]:
-        """The columns that the run adds to kept rows and scores files, in order."""
         columns = tuple(column for scoring in self.scorings for column in scoring.output_columns)
         return (*columns, BUCKET) if self.buckets else columns
 
@@ -133,7 +133,10 @@ class RunSpec:
 
     @property
     def subset_names(self) -> tuple[str, ...]:
-        """The subsets of the dataset, by the first folder of shard names: crawls, or the --subset."""
+        """The subsets of the dataset that the run reads: its crawls, or the value of --subset.
+
+        Each is the first folder in the names of its shards.
+        """
         return (self.crawl,) if self.crawl else self.subsets
 
     @property
@@ -146,14 +149,15 @@ class RunSpec:
         return {name: one for one in self.scorings for name in (one.score_column, *one.label_score_columns)}
 
     def filter_names(self, column: str) -> bool:
-        """Return whether the filter contains this word, in any case."""
+        """Return whether the filter contains this word, in upper or lower case."""
         return re.search(rf"(?<!\w){re.escape(column)}(?!\w)", self.where or "", re.IGNORECASE) is not None
 
     @property
     def charted(self) -> dict[str, tuple[int, int | None]]:
-        """The score columns to chart: those in the filter first, then the main score of each scoring not in the filter.
+        """The score columns to chart: for each scoring, its columns in the filter, or its main score if there are none.
 
-        Maps each to the index of its scoring, and to the index of its label (None for the main score).
+        Columns in the filter come first. Maps each column to the index of its scoring and the index of its label, which
+        is None for the main score.
         """
         found: dict[str, tuple[int, int | None]] = {}
         for index, scoring in enumerate(self.scorings):
@@ -164,7 +168,7 @@ class RunSpec:
         return dict(sorted(found.items(), key=lambda one: not self.filter_names(one[0])))
 
     def has_scores_of(self, other: "RunSpec") -> bool:
-        """Return whether this run gives each row the same scores as another run, but has another filter."""
+        """Return whether this run gives each row the same scores as `other`, but has another filter."""
         places = {"output_uri", "input_uris"} if is_folder_revision(self.input_revision) else {"output_uri"}
         free = {*BY_SCORES, *places, "rows_per_task", "max_bad_rows"}
         has_same = replace(self, **{name: getattr(other, name) for name in free}) == other
@@ -181,7 +185,7 @@ class RunSpec:
 
     @staticmethod
     def from_json(data: bytes | str) -> "RunSpec":
-        """Read the JSON of `to_json`. Raises pydantic's ValidationError on anything else."""
+        """Read a spec from `to_json`. Raises pydantic's ValidationError for anything else."""
         return _SPEC.validate_json(data, strict=False)
 
 
@@ -245,12 +249,12 @@ def scores_path_of(shard: str) -> str:
 
 
 def part_name(file: str, number: int) -> str:
-    """Name the shard of a part of a file. Names sort in the order of parts."""
+    """Return the name of the shard for one part of a file. The names sort in the order of the parts."""
     return f"{file}.part-{number:05}"
 
 
 def file_name(shard: str, files: Container[str]) -> str:
-    """Return the name of the file that a shard is, or is a part of.
+    """Return the name of the whole file to which a shard belongs.
 
     `files` has the names of all files. It is needed because the name of a whole file may look like that of a part.
     """
@@ -262,16 +266,16 @@ def whole_name(shard: str) -> str:
 
 
 def merge_group(shard: str) -> tuple[str, ...]:
-    """Return a shard's folder, and the split or `key=value` in its file name. Only shards of equal groups are merged.
+    """Return a shard's folder, and the dataset split or `key=value` in its file name. Only equal groups are merged.
 
-    Readers take a year, a language or a split from a path, so the path must be true of all rows in a file.
+    Readers take a year, a language or a split from a path, so the path must be true for all rows in a file.
     """
     folder, _, file = shard.rpartition("/")
     return folder, *_SPLIT.findall(file), whole_name(file) if "=" in file else ""
 
 
 def is_safe_name(name: str) -> bool:
-    """Return whether the name stays inside the output and every storage can hold it. Any Unicode form is allowed."""
+    """Return whether the name stays inside the output, and every storage can hold it. Allows any Unicode form."""
     segments = name.split("/")
     return (
         len(name) <= _NAME_LIMIT_CHARS
@@ -294,7 +298,10 @@ _ROOT = re.compile(  # the root of a file system, a bucket or a home folder, per
 
 
 def disclosed_spec(spec: RunSpec) -> RunSpec:
-    """Make the spec to publish. Its `run_id` differs from the run's, which is a digest of the complete spec."""
+    """Return the spec to publish, without private paths and names.
+
+    Its `run_id` differs from the run's own id, which is a digest of the complete spec.
+    """
     return replace(
         spec,
         input_uris=disclosed_inputs(spec),
@@ -305,9 +312,9 @@ def disclosed_spec(spec: RunSpec) -> RunSpec:
 
 
 def disclosed_inputs(spec: RunSpec) -> tuple[str, ...]:
-    """Return the inputs for publication: Hub URIs unchanged, and only the last part of others (file, folder or glob).
+    """Return the inputs to publish: Hub URIs unchanged, and only the last part of others (file, folder or glob).
 
-    The names of home folders and buckets are private. An input that is such a folder or bucket itself becomes the glob
+    The names of home folders and buckets are private. An input that is itself such a folder or bucket becomes the glob
     below it, or `**` if there is none.
     """
     roots = ((uri, None if uri.startswith(_HUB) else _ROOT.fullmatch(uri)) for uri in spec.input_uris)
@@ -315,9 +322,10 @@ def disclosed_inputs(spec: RunSpec) -> tuple[str, ...]:
 
 
 def disclosed_source(shard: Shard, subsets: Container[str]) -> str:
-    """Return a shard's source for publication: a Hub URI unchanged, otherwise the path below the input's root.
+    """Return a shard's source to publish: a Hub URI unchanged, otherwise the path below the input's root.
 
-    A --subset is a folder of the shard's name, but not of its source: to count it would disclose the input's folder.
+    A shard's name may begin with a --subset, which is not a folder below the root. That part is left out, because the
+    source would otherwise disclose the input's folder.
     """
     if shard.uri.startswith(_HUB):
         return shard.uri
@@ -327,7 +335,7 @@ def disclosed_source(shard: Shard, subsets: Container[str]) -> str:
 
 
 def disclosed_model(model: Model) -> str:
-    """Return the model's name for publication: a Hub name as it is, and only the last part of a local path."""
+    """Return the model's name to publish: a Hub name unchanged, and only the last part of a local path."""
     is_on_hub = model.name.startswith(_HUB) or not model.is_folder
     return model.name if is_on_hub else PurePosixPath(model.name).name
 
@@ -342,12 +350,12 @@ def _disclosed(model: Model) -> Model:
 
 
 def disclosed_worker(spec: RunSpec, worker: str) -> str:
-    """Hash the name of a worker, which contains its host and process id."""
+    """Return a hash of a worker's name, because the name contains its host and process id."""
     return f"worker-{hashlib.sha256(f'{spec.run_id} {worker}'.encode()).hexdigest()[:8]}"
 
 
 def _last_part(uri: str) -> str:
-    """Return the last part of a path. Hub URIs are returned unchanged.
+    """Return the last part of a path, or a Hub URI unchanged.
 
     For a glob, return everything from the part before its first wildcard: `shards/**/*.parquet`.
     """

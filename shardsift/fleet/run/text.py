@@ -22,7 +22,7 @@ from shardsift.fleet.run.scoring import Scoring
 
 
 class TextOptions(Protocol):
-    """The options that name the text, from `producer/planning/options.py`."""
+    """The options that choose the text columns. The options of a run implement it."""
 
     @property
     def text_column(self) -> str | None: ...
@@ -33,9 +33,9 @@ class TextOptions(Protocol):
 
 
 def text_columns(options: TextOptions, schema: pa.Schema, uri: str, *, called: str) -> tuple[str, ...]:
-    """Return the text columns, to be joined or used in the template. Raises UsageError for missing or unusable ones.
+    """Return the text columns, which are joined or used in the template.
 
-    `called` names the file in errors.
+    Raises UsageError for a missing or unusable column. `called` is the name of the file in errors.
     """
     if repeated := repeated_column(schema):
         raise UsageError(f'{called} has several columns "{repeated}". Rename all but one.')
@@ -63,10 +63,6 @@ def template_of(text_column: str | None) -> str | None:
 
 
 def _column_names(text_column: str, schema: pa.Schema) -> tuple[str, ...]:
-    """Split `--text-column a,b` into names, unless a column is called `a,b`.
-
-    Raises UsageError if there is no name. Does not check that the columns exist.
-    """
     if text_column in schema.names:
         return (text_column,)
     names = tuple(dict.fromkeys(name.strip() for name in text_column.split(",") if name.strip()))
@@ -95,7 +91,6 @@ def is_text(data_type: pa.DataType) -> bool:
 
 
 def _has_text(data_type: pa.DataType) -> bool:
-    """Return whether Arrow can convert values of this type to text."""
     if is_text(data_type):
         return True
     try:
@@ -109,7 +104,7 @@ def _has_text(data_type: pa.DataType) -> bool:
 
 
 def parts_of(template: str) -> list[tuple[str, str | None]]:
-    """Split a template into literals, each with the column that follows it (None at the end). `{{` is a brace.
+    """Split a template into literals, each with the column that follows it (None at the end). `{{` stands for a brace.
 
     Raises UsageError if the template is invalid, or names no column.
     """
@@ -128,7 +123,6 @@ def parts_of(template: str) -> list[tuple[str, str | None]]:
 
 
 def columns_of(template: str) -> tuple[str, ...]:
-    """List the columns of a template, each once. Raises UsageError like `parts_of`."""
     return tuple(dict.fromkeys(name for _, name in parts_of(template) if name))
 
 
@@ -159,7 +153,7 @@ _BETWEEN = pa.scalar("\n\n", pa.large_string())  # separates joined columns
 
 
 def texts_of(rows: pa.Table, scoring: Scoring) -> pa.LargeStringArray | pa.StructArray:
-    """Make the text of each row, or its pair of texts. Null if all columns are null.
+    """Return the text of each row, or its pair of texts. Null if all columns are null.
 
     A column that is null or blank is skipped in a join, and empty in a template.
     """
@@ -167,14 +161,14 @@ def texts_of(rows: pa.Table, scoring: Scoring) -> pa.LargeStringArray | pa.Struc
 
 
 def whole_texts(rows: pa.Table, scoring: Scoring) -> list[str]:
-    """Return each row's text as it is scored; for a pair, both texts joined. Empty for a row without a text."""
+    """Return each row's text as it is scored. For a pair, both texts are joined. Empty for a row without a text."""
     texts = texts_of(rows, scoring)
     parts = texts.flatten() if isinstance(texts, pa.StructArray) else [texts]
     return ["\n\n".join(filter(None, values)) for values in zip(*(part.to_pylist() for part in parts), strict=True)]
 
 
 def texts_key(scoring: Scoring) -> Hashable:
-    """Return a key: scorings with equal keys score the same texts."""
+    """Return a key that is equal for scorings that score the same texts."""
     return scoring.text_columns, scoring.text_template, scoring.text_pair_column
 
 
@@ -192,14 +186,16 @@ def pairs(firsts: pa.LargeStringArray, seconds: pa.LargeStringArray) -> pa.Struc
 
 
 def is_blank(texts: pa.LargeStringArray | pa.StructArray) -> pa.BooleanArray:
-    """Return whether each text, or one of a pair, is empty or only Unicode white space. Null for null."""
+    """Return for each text whether it is empty or only Unicode white space. Null for null.
+
+    A pair counts as blank if one of its texts does.
+    """
     if isinstance(texts, pa.StructArray):
         return pc.or_(*map(is_blank, texts.flatten()))
     return pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))
 
 
 def _text_column(rows: pa.Table, name: str) -> pa.LargeStringArray:
-    """Return the values of a column as text. Numbers, times and so on are converted."""
     return rows.column(name).cast(pa.large_string()).combine_chunks()
 
 
@@ -232,15 +228,15 @@ def _filled(rows: pa.Table, template: str) -> pa.LargeStringArray:
     return pc.if_else(is_missing, pa.scalar(None, pa.large_string()), text)
 
 
-# A digest of each row's text, by which rows of equal texts are found.
+# A digest of each row's text, used to find rows with equal texts.
 
 DIGEST_BYTES = 16
 
 
 def row_digests(rows: pa.Table, scorings: Sequence[Scoring]) -> pa.FixedSizeBinaryArray:
-    """Digest the text of each row, as it is scored: BLAKE2b of its UTF-8. Null if the row has no text.
+    """Return a digest of each row's text as it is scored: BLAKE2b of its UTF-8. Null if the row has no text.
 
-    If the scorings read several texts of a row, or a pair, digests their digests, in order.
+    If the scorings read several texts of a row, or a pair, returns a digest of their digests, in order.
     """
     texts = {texts_key(scoring): texts_of(rows, scoring) for scoring in scorings}.values()
     parts = [part for one in texts for part in (one.flatten() if isinstance(one, pa.StructArray) else [one])]
@@ -261,19 +257,19 @@ _HEX_DIGITS = 32
 
 
 def scored_digest(rows: pa.Table, scoring: Scoring) -> str:
-    """Digest the columns from which a scoring makes its texts. Equal digests mean equal texts."""
+    """Return a digest of the columns from which a scoring makes its texts. Equal digests mean equal texts."""
     columns = [*scoring.text_columns, *filter(None, [scoring.text_pair_column])]
     digests = (text_digest(rows.column(name).cast(pa.large_string()).combine_chunks()) for name in columns)
     return hashlib.sha256("".join(digests).encode()).hexdigest()[:_HEX_DIGITS]
 
 
 def as_metadata(digests: Mapping[int, Sequence[str]]) -> dict[str, str]:
-    """Make the metadata of a scores file. `digests` has one digest per scoring, by the first row of the window."""
+    """Return the metadata for a scores file. `digests` has one digest per scoring, by the first row of the window."""
     return {_DIGESTS_KEY: json.dumps(digests)}
 
 
 def digests_in(scores: pq.ParquetFile, receipt: Receipt) -> dict[tuple[int, int], list[str]]:
-    """Read the digests of a shard's windows, by (first row, row after the last). Empty if the file has none."""
+    """Read the digests of a shard's windows, by (first row, row after the last row). Empty if the file has none."""
     told = json.loads(scores.metadata.metadata.get(_DIGESTS_KEY.encode(), b"{}"))
     starts = [row - int(next(iter(told))) for row in map(int, told)]  # in the scores file
     ends = [*starts[1:], scores.metadata.num_rows]
@@ -286,7 +282,7 @@ def digests_in(scores: pq.ParquetFile, receipt: Receipt) -> dict[tuple[int, int]
 
 
 def text_digest(texts: pa.LargeStringArray) -> str:
-    """Digest texts in order, whatever their layout in Arrow. Null and the empty text differ."""
+    """Return a digest of texts in order, whatever their layout in Arrow. Null and the empty text differ."""
     lengths = pc.fill_null(pc.binary_length(texts), -1)
     digest = hashlib.sha256(lengths.to_numpy().astype("<i8"))
     digest.update(_content(texts.drop_null()))
@@ -294,7 +290,6 @@ def text_digest(texts: pa.LargeStringArray) -> str:
 
 
 def _content(texts: pa.LargeStringArray) -> memoryview:
-    """Return the bytes of all texts, concatenated, without a copy."""
     _, offsets, content = texts.buffers()
     if not len(texts) or content is None:
         return memoryview(b"")

@@ -27,14 +27,16 @@ _OWN = {
 
 @dataclass(frozen=True, kw_only=True)
 class ScorerKind:
-    """A way to find and load models.
+    """A kind of scorer: how to find a model, and how to load it.
 
-    `resolve(name, revision)` returns the model of that name at one revision, with a label for each output; `revision`
-    is None if the user named none. It raises UsageError if there is no such model. `loader` is
-    `package.module:function`; the function takes the model and the worker's Settings, and returns a
-    `shardsift.scorers.Scorer`. `requires` lists modules that the function imports and a light installation may lack;
-    `install` is what to pip install for them. If no kind of a run `uses_gpu`, `producer run` starts a worker per CPU
-    core, otherwise one per GPU.
+    `resolve(name, revision)` returns the model at one revision, with a label for each output. `revision` is None if the
+    user named none. `resolve` raises UsageError if there is no such model.
+
+    `loader` is `package.module:function`. The function takes the model and the worker's Settings, and returns a
+    `shardsift.scorers.Scorer`. `requires` lists modules that the function imports and that a light installation may
+    lack. `install` is what to pip install for them.
+
+    If a kind of a run `uses_gpu`, `producer run` starts one worker per GPU, otherwise one per CPU core.
     """
 
     resolve: Callable[[str, str | None], Model]
@@ -44,13 +46,12 @@ class ScorerKind:
     uses_gpu: bool = True
 
     def load(self, model: Model, settings: Any) -> Any:
-        """Load a model with the loader. Raises the loader's errors."""
         module, _, function = self.loader.partition(":")
         return getattr(import_module(module), function)(model, settings)
 
 
 def scorer_kind(scorer: str) -> ScorerKind:
-    """Find the installed kind of this name. Raises UsageError if there is none, or it cannot be imported."""
+    """Return the installed kind of this name. Raises UsageError if there is none, or if it cannot be imported."""
     found = {**_added(), **{name: EntryPoint(name, value, _GROUP) for name, value in _OWN.items()}}
     if scorer not in found:
         raise UsageError(
@@ -75,16 +76,15 @@ def _added() -> dict[str, EntryPoint]:
 
 
 def check_requirements(kinds: Iterable[ScorerKind]) -> None:
-    """Raise UsageError if this machine lacks a module that a kind's loader imports."""
+    """Raise UsageError if this machine lacks a module that one of these kinds requires."""
     for kind in kinds:
         require(kind.requires, kind.install, "The scorer")
 
 
 def resolve_model(scorer: str, name: str, revision: str | None) -> Model:
-    """Find a model for a kind of scorer, pinned to one revision. Raises UsageError if there is none."""
+    """Find a model with the kind called `scorer`, and pin its revision. Raises UsageError if there is none."""
     return replace(scorer_kind(scorer).resolve(name, revision), scorer=scorer)
 
 
 def resolve_models(scorer: str, named: Iterable[tuple[str, str | None]]) -> tuple[Model, ...]:
-    """Find several models by names and revisions, as `resolve_model` does."""
     return tuple(resolve_model(scorer, name, revision) for name, revision in named)

@@ -49,9 +49,9 @@ def resolve_classifier(name: str, revision: str | None) -> Model:
 
 
 def pinned_model(name: str, revision: str | None) -> tuple[str, str | None]:
-    """Return a model folder's full path, or a Hub model's name and commit. Raises UsageError if there is neither.
+    """Return a model folder's full path and None, or a Hub model's name and commit.
 
-    The model may be of any kind, not only a classifier.
+    The model may be of any kind, not only a classifier. Raises UsageError if there is no such folder or Hub model.
     """
     folder = _folder_of(name)
     return (str(folder), None) if folder else (name, _hub_config(name, revision).parent.name)
@@ -82,19 +82,19 @@ def _about_file(file: str) -> str:
 
 
 def configured_threshold(model: Model) -> float | None:
-    """Return the lowest score of rows to keep, from the model's config.json. None unless `worker train` wrote one."""
+    """Return the lowest score to keep, from the model's config.json. None unless `worker train` wrote it there."""
     return threshold_in(_config_of(model))
 
 
 def check_max_tokens(model: Model, max_tokens: int | None) -> None:
-    """Raise UsageError for more tokens than the model has positions. Workers also check the tokenizer's limit."""
+    """Raise UsageError if `max_tokens` is more than the model's positions. Workers also check the tokenizer's limit."""
     most = most_tokens_in(_config_of(model)) if max_tokens and model.scorer == SEQUENCE_CLASSIFIER else None
     if max_tokens and most and max_tokens > most:
         raise UsageError(f"The model takes at most {most} tokens, not {max_tokens}. Choose another --max-tokens.")
 
 
 def _config_of(model: Model) -> dict[str, Any]:
-    """Read config.json. Empty if it cannot be read, because models of other kinds may not have one."""
+    """Read the model's config.json. Empty if it cannot be read, because models of other kinds may have none."""
     file = Path(model.name, _CONFIG)
     if model.scorer == SEQUENCE_CLASSIFIER and not model.is_folder:
         file = _hub_config(model.name, model.revision)
@@ -106,10 +106,10 @@ def _config_of(model: Model) -> dict[str, Any]:
 
 @contextmanager
 def unchanged_folder(model: Model) -> Iterator[None]:
-    """Check after a block that a model folder still has the files of its revision. Raises ShardsiftError if not.
+    """Check after a block that a model folder's files still match its revision. Raises ShardsiftError if not.
 
-    Use it around code that reads the folder: an error of that code may come from the changed files, so this error
-    replaces it. Does nothing for a Hub model, whose commit fixes its files.
+    Use it around code that reads the folder. Its error replaces an error of that code, which the changed files may have
+    caused. Does nothing for a Hub model, because a commit does not change.
     """
     try:
         yield
@@ -129,9 +129,9 @@ def _unchanged_revision(folder: Path, expected: str | None) -> str:
 
 
 def revision_of_folder(folder: Path) -> str:
-    """Compute a model folder's revision: a digest of its files, without subfolders and hidden files.
+    """Return a model folder's revision: a digest of its files, without subfolders and hidden files.
 
-    Raises UsageError if a file cannot be read, or an index names weights outside the folder.
+    Raises UsageError if a file cannot be read, or if an index of weights names a file outside the folder.
     """
     total = hashlib.sha256()
     for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
@@ -167,10 +167,10 @@ def _from_folder(folder: Path, revision: str | None) -> Model:
 
 
 def _hub_config(name: str, revision: str | None) -> Path:
-    """Download config.json, and return its path in the cache, in a folder named after the commit.
+    """Download config.json. Returns its path in the cache, in a folder named after the commit.
 
-    When offline, the commit may be old. Raises UsageError, for example without a network, and TransientError if the Hub
-    has trouble.
+    Offline, the cached commit may be old. Raises UsageError if there is no such model or no network, and TransientError
+    if the Hub fails for now.
     """
     shown = f"the model {name}" + (f" at revision {revision}" if revision else "")
     try:

@@ -9,10 +9,10 @@ from shardsift.fleet.storage.output import MANIFEST_PATH
 
 
 def resolve_stored(name: str, revision: str | None) -> Model:
-    """Find the run published at a URI: a folder, a bucket or `hf://datasets/…`. Returns it as a model.
+    """Return a model that stands for the run published at a URI. Its revision is a digest of the run's scores.
 
-    The model's revision is a digest of the run's scores. Raises UsageError if no run is published there, or if its
-    scores have another revision.
+    `name` is a folder, a bucket or `hf://datasets/…`. Raises UsageError if no run is published there, or if its scores
+    have another revision.
     """
     return model_of(published_run(name, revision))
 
@@ -23,9 +23,9 @@ def model_of(published: Published) -> Model:
 
 
 def published_run(uri: str, revision: str | None = None) -> Published:
-    """Find the run published at a URI.
+    """Return the run published at a URI.
 
-    Raises UsageError if there is none or its scores have another revision, TransientError if the network fails.
+    Raises UsageError if there is none or its scores have another revision. Raises TransientError if the network fails.
     """
     content = manifest_at(uri)
     if content is None:

@@ -54,7 +54,10 @@ _XET_STATUS = re.compile(r"HTTP status \w+ error \((\d{3})")  # hf_xet reports t
 
 @contextmanager
 def translated(doing: str) -> Iterator[None]:
-    """Raise a library's error as one of ours. The message starts with `doing`, such as "Reading shard 00042"."""
+    """Convert a library's error in a block to a ShardError or TransientError.
+
+    Its message starts with `doing`, such as "Reading shard 00042".
+    """
     try:
         yield
     except ShardsiftError:
@@ -67,12 +70,12 @@ def translated(doing: str) -> Iterator[None]:
 
 
 def storage_error(error: Exception, doing: str) -> ShardError | TransientError | None:
-    """Translate a library's error into ours. None for an error that comes from no library: a bug of ours."""
+    """Convert a library's error to a ShardError or TransientError. None for any other error, which is a bug of ours."""
     if lack := lack_of(error):
         return TransientError(f"{doing}: {lack}")
     if isinstance(error, _LIBRARIES_ERRORS):
         return _from_library(error, doing)
-    if isinstance(error, UnicodeEncodeError) and error.encoding == "ascii":  # of a header; a URL is encoded before
+    if isinstance(error, UnicodeEncodeError) and error.encoding == "ascii":  # from a header; URLs are already encoded
         return ShardError(
             f"{doing}: the Hub's token has a character that no token has. Check HF_TOKEN.", of_machine=True
         )
@@ -85,7 +88,7 @@ def storage_error(error: Exception, doing: str) -> ShardError | TransientError |
 
 
 def _from_library(error: Exception, doing: str) -> ShardError | TransientError:
-    if isinstance(error.__cause__, _NOT_SHOWN):  # of the FileNotFoundError of its file system
+    if isinstance(error.__cause__, _NOT_SHOWN):  # it caused the Hub file system's FileNotFoundError
         error = error.__cause__
     if isinstance(error, hub_errors.HfHubHTTPError):
         return _from_hub(error, doing)
@@ -121,9 +124,9 @@ def _from_library(error: Exception, doing: str) -> ShardError | TransientError:
 
 
 def _from_path(error: OSError, doing: str) -> ShardError:
-    """Translate an error about a path.
+    """Convert an error about a path.
 
-    If the file's folder is missing too, the cause may be this machine, which does not mount the disk (`of_machine`).
+    If the file's folder is missing too, this machine may not have mounted the disk, so the error is `of_machine`.
     """
     folder = Path(error.filename).parent if error.filename else None
     lacks_folder = error.errno == errno.ENOENT and folder is not None and not folder.exists()
@@ -135,9 +138,9 @@ def _from_path(error: OSError, doing: str) -> ShardError:
 
 
 def did_you_mean(path: str, *, having: str = "") -> str:
-    """Return a sentence with the existing local path that is most similar to a missing one. Empty if there is none.
+    """Return a sentence that suggests the existing local path most similar to a missing one. Empty if there is none.
 
-    Folders that hold a file called `having` are preferred.
+    Prefers folders that hold a file called `having`.
     """
     if is_url(path):
         return ""
@@ -157,7 +160,7 @@ def _is_of_client(error: Exception) -> bool:
 
 
 def _is_about_an_answer(error: Exception) -> bool:
-    """Return whether the Hub's client raised an error such as KeyError because of an unexpected answer.
+    """Return whether the Hub's client raised an error such as KeyError because it could not use an answer.
 
     The same error from our code is a bug. A ValueError of the client's file system does not count: it means that the
     client cannot use a URL.
@@ -169,7 +172,10 @@ def _is_about_an_answer(error: Exception) -> bool:
 
 
 def _from_client(error: Exception, doing: str) -> ShardError | TransientError:
-    """Translate an error of a client. Most of them come before any answer: there is no network, or no credentials."""
+    """Convert an error of a storage client.
+
+    Most are raised before any answer: the network or the credentials are missing.
+    """
     name, status = type(error).__name__, _status_of(error)
     if _ABOUT_CREDENTIALS.search(name):
         return _lacks_credentials(error, doing)
@@ -179,13 +185,12 @@ def _from_client(error: Exception, doing: str) -> ShardError | TransientError:
 
 
 def _status_of(error: Exception) -> int:
-    """Return the HTTP status, which aiohttp, azure and gcsfs name differently. 0 if there was no answer."""
     given = (getattr(error, name, None) for name in ("status", "status_code", "code"))
     return next((status for status in given if isinstance(status, int)), 0)
 
 
 def _lacks_credentials(error: Exception, doing: str) -> TransientError:
-    """Make a transient error, because another machine may have credentials."""
+    """Return a TransientError, so that another machine, which may have credentials, tries again."""
     return TransientError(
         f"{doing}: this machine has no valid credentials for the storage ({_line(error)}). Set them in the environment of "
         "the process, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or let it have a role.",
@@ -232,7 +237,10 @@ def _from_status(status: int, error: Exception, doing: str) -> ShardError | Tran
 
 
 def _asked_to_wait(error: Exception) -> float | None:
-    """Return the seconds to wait by the header Retry-After (seconds or a date) or the Hub's RateLimit, else None."""
+    """Return how many seconds the Hub asked to wait. None if it did not ask.
+
+    Reads the header Retry-After (seconds or a date), otherwise the Hub's RateLimit.
+    """
     if not isinstance(error, hub_errors.HfHubHTTPError) or error.response is None:
         return None
     headers = error.response.headers

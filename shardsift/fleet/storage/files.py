@@ -40,7 +40,7 @@ class Files:
         self._fs.invalidate_cache()  # of listings, because fsspec reuses file systems
 
     def create_bucket(self, *, public: bool) -> None:
-        """Create a bucket on the Hub, if it does not exist. Buckets elsewhere are created by their owners."""
+        """Create the bucket if it is on the Hub and does not exist. Buckets elsewhere are created by their owners."""
         if isinstance(self._fs, BucketFiles):
             self._fs.create_bucket(self.root, public=public)
 
@@ -48,7 +48,7 @@ class Files:
         return bool(self._fs.exists(self._at(path)))
 
     def names_in(self, folder: str) -> set[str]:
-        """List the names of the files and folders directly in a folder, uncached.
+        """List the names of the files and folders directly in a folder. Not cached.
 
         Does not glob, because the path may contain `*` or `[`.
         """
@@ -61,7 +61,7 @@ class Files:
     def neighbours(self, *names: str) -> Iterator["Files"]:
         """Yield all parent folders of the root, then the folders below it that directly contain one of `names`.
 
-        Looks up to two levels below the root. `names` are names of files or folders.
+        Looks up to two levels below the root. `names` may name files or folders.
         """
         root = os.path.realpath(self.root) if isinstance(self._fs, LocalFileSystem) else self.root.rstrip("/")
         top = 2 if isinstance(self._fs, BucketFiles) else 0  # a Hub bucket is buckets/<user>/<name>
@@ -79,11 +79,14 @@ class Files:
         return files
 
     def sizes(self, *folders: str) -> dict[str, int]:
-        """Return the size of each file below these folders, by path, uncached."""
+        """Return the size in bytes of each file below these folders, by path. Not cached."""
         return {path: size for folder in folders for path, size in self._sizes_below(folder).items()}
 
     def _sizes_below(self, folder: str) -> dict[str, int]:
-        """List the files with their sizes. Tries again if another finalizer moves or removes a file meanwhile."""
+        """Return the size of each file below a folder.
+
+        Tries again if another finalizer moves or removes a file meanwhile.
+        """
         for _ in range(_LISTINGS):
             self._fs.invalidate_cache()
             with suppress(FileNotFoundError):
@@ -96,21 +99,24 @@ class Files:
         return cast(BinaryIO, self._fs.open(self._at(path), "rb"))
 
     def content(self, path: str) -> bytes | None:
-        """Read a file. Returns None if there is none, for example because it was removed after a listing."""
+        """Read a file. None if it does not exist, for example because it was removed after a listing."""
         try:
             return bytes(self._fs.cat_file(self._at(path)))
         except (FileNotFoundError, IsADirectoryError):
             return None
 
     def contents(self, paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-        """Yield path and content of the files that exist, read by several threads."""
+        """Yield the path and content of each of these files that exists. Several threads read."""
         with ThreadPoolExecutor(READERS) as readers:
             for path, content in zip(paths, readers.map(self.content, paths), strict=True):
                 if content is not None:
                     yield path, content
 
     def problem(self, file: OutputFile, path: str, *, hashes: bool) -> Problem | None:
-        """Return what is wrong with the copy of a receipt's file at `path`. None if nothing is wrong."""
+        """Return what is wrong with the copy of `file` at `path`.
+
+        None if nothing is wrong. Compares sha256 only if `hashes`.
+        """
         try:
             size = self._fs.size(self._at(path))
             is_read = hashes and size == file.size_bytes
@@ -128,9 +134,10 @@ class Files:
         self._sync_file(path)
 
     def write(self, path: str, content: bytes, *, aside: str) -> None:
-        """Write to the path `aside`, then move the file into place, so that readers never see an incomplete file.
+        """Write a file so that readers never see an incomplete one.
 
-        In a bucket, write directly: it shows a file only when it is complete.
+        Writes to the path `aside`, then moves the file into place. Writes directly to a bucket, because a bucket shows
+        a file only when it is complete.
         """
         if is_bucket(self._fs):
             self._fs.pipe_file(self._at(path), content)
@@ -154,13 +161,12 @@ class Files:
             self._fs.rm(self._at(path), recursive=True)
 
     def sync_folders(self, paths: Iterable[str]) -> None:
-        """Sync the folders of these files to disk, because they hold the files' names."""
+        """Sync the folders of these files to disk. The folders hold the files' names."""
         if isinstance(self._fs, LocalFileSystem):
             for folder in {self._at(path).rpartition("/")[0] for path in paths}:
                 _sync_folder(folder)
 
     def _sync_file(self, path: str) -> None:
-        """Sync a file and its folder, so that content and name are on disk."""
         if isinstance(self._fs, LocalFileSystem):
             _sync(self._at(path))
             self.sync_folders([path])
@@ -169,7 +175,7 @@ class Files:
         folder = self._at(path).rpartition("/")[0]
         if isinstance(self._fs, LocalFileSystem):
             _make_folder(Path(folder))
-        elif not is_bucket(self._fs):  # which has no folders; makedirs would create a bucket if its name is misspelt
+        elif not is_bucket(self._fs):  # buckets have no folders; makedirs would create a bucket whose name is misspelt
             self._fs.makedirs(folder, exist_ok=True)
 
     def _at(self, path: str) -> str:
@@ -182,7 +188,6 @@ def is_bucket(filesystem: fsspec.AbstractFileSystem) -> bool:
 
 
 def _make_folder(folder: Path) -> None:
-    """Create a folder and its parents, and sync each new name to disk."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)
@@ -191,7 +196,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _sync_folder(folder: str | Path) -> None:
-    """Sync a folder, unless the system cannot sync it: unreadable folders and some network mounts."""
+    """Sync a folder. Ignores the error if the system cannot: unreadable folders and some network mounts."""
     try:
         _sync(folder)
     except OSError as error:
@@ -208,7 +213,7 @@ def _sync(path: str | Path) -> None:
 
 
 def hashed(files: Files, stored: Mapping[str, StoredFile], paths: Iterable[str]) -> dict[str, StoredFile]:
-    """Return `stored` with the sha256 of the files at `paths` added, without files that have vanished meanwhile."""
+    """Return `stored` with the sha256 of the files at `paths`. Leaves out files at `paths` that have vanished."""
 
     def read(path: str) -> StoredFile | None:
         try:

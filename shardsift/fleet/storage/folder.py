@@ -1,7 +1,7 @@
 """An output in a folder, a bucket or anything that fsspec can write.
 
 <output>/.shardsift/<run_id>/spec.json                    the run that this output belongs to
-<output>/.shardsift/<run_id>/manifest.parquet             of an output of several runs: as this one found or published it
+<output>/.shardsift/<run_id>/manifest.parquet             if several runs share the output: as this run found or published it
 <output>/.shardsift/accepted.json                         changed input files that `producer retry` accepted
 <output>/.shardsift/<run_id>/receipts/<shard>/<attempt>.json
 <output>/.shardsift/<run_id>/staged/data/…/<attempt>      until published
@@ -210,7 +210,7 @@ class FolderOutput(Output):
     def _checkpoint_folder(self, shard: str) -> str:
         """Return the folder of a shard's checkpoints.
 
-        It ends in .parquet. Otherwise checkpoint `0` of a shard `a` would have the same path as the folder of a shard
+        It ends in .parquet. Otherwise, checkpoint `0` of a shard `a` would have the same path as the folder of a shard
         `a/0`.
         """
         return f"{self._workplace}/checkpoints/{data_path_of(shard)}"
@@ -242,7 +242,7 @@ class FolderOutput(Output):
             raise other_run(self.uri, manifest.run_id, manifest.spec, spec)
 
     def _refuse_overlap(self) -> None:
-        """Raise UsageError if the output lies inside or around another run's, because their data would be mixed up."""
+        """Raise UsageError if the output lies inside or around another run's. The data of both would be mixed up."""
         for files in self._files.neighbours(WORKPLACE, MANIFEST_PATH):
             with suppress(ShardError), translated(f"Looking at {files.root}"):  # skip an output that cannot be read
                 manifest = read_manifest(files.content(MANIFEST_PATH))
@@ -253,7 +253,10 @@ class FolderOutput(Output):
                     )
 
     def _withdraw_beside_others(self, spec: RunSpec) -> None:
-        """Withdraw if another run is there. If two runs reserve at the same moment, at least one sees the other."""
+        """Undo the reservation and raise UsageError if another run is there.
+
+        If two runs reserve at the same moment, at least one of them sees the other.
+        """
         try:
             self._refuse_other_runs(spec)
         except UsageError:
@@ -261,7 +264,6 @@ class FolderOutput(Output):
             raise
 
     def _spec_of(self, run_id: str) -> RunSpec | None:
-        """Read the disclosed spec of another run. None if an earlier release wrote it."""
         with suppress(ValueError):
             return RunSpec.from_json(self._files.content(f"{WORKPLACE}/{run_id}/spec.json") or b"")
         return None
@@ -269,9 +271,9 @@ class FolderOutput(Output):
     # --- publishing -------------------------------------------------------------------------------------------------
 
     def _checked(self, receipts: Sequence[Receipt]) -> list[tuple[str, OutputFile]]:
-        """Read and check all files. Returns those that are staged and must be moved, each with its shard.
+        """Read and check all files. Returns the staged ones, which must be moved, each with its shard.
 
-        Raises OutputDamaged.
+        Raises OutputDamaged if neither the staged nor the published copy of a file is intact.
         """
         files = files_of(receipts)
         with ThreadPoolExecutor(READERS) as readers:
@@ -307,7 +309,7 @@ class FolderOutput(Output):
     def _remove_staged(self, receipts: Sequence[Receipt]) -> None:
         """Remove the staged files of published shards.
 
-        Keeps those of other shards: a failed shard may be retried, and stage files now.
+        Keeps the files of other shards: a failed shard may be retried, and its worker may stage files now.
         """
         files = {file.path for file in files_of(receipts)}
         files |= {path_of(receipt.shard) for receipt in receipts for path_of in (data_path_of, scores_path_of)}
@@ -330,8 +332,8 @@ class FolderOutput(Output):
     ) -> Receipt | None:
         """Choose the receipt of a shard whose files all exist. None if there is none.
 
-        Prefers the one that is published, then one whose files are all staged. Otherwise, a publication was interrupted after
-        it had moved only some files. If the file sizes then fit several receipts, compares hashes.
+        Prefers the published receipt, then one whose files are all staged. If there is neither, a publication was
+        interrupted after it moved only some files. If the file sizes then fit several receipts, compares hashes.
         """
         there = [receipt for receipt in receipts if all(_size_is_right(file, sizes) for file in output_files(receipt))]
         for holds in (lambda receipt: is_among(receipt, published), lambda receipt: _is_staged_whole(receipt, sizes)):
@@ -352,12 +354,10 @@ def _copy_path(run_id: str) -> str:
 
 
 def _runs_in(files: Files) -> list[str]:
-    """List the runs that have reserved an output."""
     return sorted(name for name in files.names_in(WORKPLACE) if files.exists(f"{WORKPLACE}/{name}/spec.json"))
 
 
 def _size_is_right(file: OutputFile, sizes: Mapping[str, int]) -> bool:
-    """Return whether a file of the right size is staged or published."""
     return file.size_bytes in (sizes.get(file.staged_path), sizes.get(file.path))
 
 

@@ -47,9 +47,9 @@ SHARDS_A_COMMIT = 5_000  # with two files each; the client's documentation gives
 
 
 class HubOutput(Output):
-    """A dataset repository. Staged files are blobs that no commit refers to: readers do not see them.
+    """An output in a dataset repository. Staged files are blobs that no commit refers to, so readers do not see them.
 
-    Until they are committed, the Hub may drop them, and their receipts are only in the ledger and in `state`.
+    Before they are committed, the Hub may drop them, and their receipts are only in the ledger and in `state`.
     """
 
     def __init__(self, uri: str, run_id: str, state: FolderOutput | None = None) -> None:
@@ -114,7 +114,8 @@ class HubOutput(Output):
     def accepted(self) -> dict[str, AcceptedFiles]:
         """Read the changed input files that `producer retry` accepted, by run.
 
-        Reads them from the target branch and from the run's own branch. Other runs' branches may have an old copy.
+        Reads them from the target branch and from each run's own branch. A run's branch may have an old copy of another
+        run's record, which is ignored.
         """
         found = {}
         with translated(f"Looking at {self.uri}"), suppress(RepositoryNotFoundError):
@@ -131,7 +132,7 @@ class HubOutput(Output):
     def recovered(self) -> Recovered:
         """Find the receipts of shards that are published, saved on the run's branch, or stored in `state`.
 
-        Shards from `state` are saved now. Those whose blobs the Hub has dropped are left out.
+        Saves the shards from `state` to the branch now. Leaves out those whose blobs the Hub has dropped.
         """
         with translated(f"Reading the receipts in {self.uri}"):
             manifest = self.manifest()
@@ -150,7 +151,6 @@ class HubOutput(Output):
         return Recovered(whole=tuple(chosen[shard] for shard in sorted(chosen)), partial=tuple(partial))
 
     def _saved_now(self, receipts: list[Receipt]) -> list[Receipt]:
-        """Save and return the receipts whose files the Hub still has."""
         try:
             self._branch.save(receipts)
         except OutputDamaged as damage:
@@ -177,7 +177,7 @@ class HubOutput(Output):
             return self._manifest()
 
     def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
-        """Find what is wrong. Always compares hashes, because the Hub lists the sha256 of its files."""
+        """Inspect the output. Always compares hashes, because the Hub lists the sha256 of each file."""
         with translated(f"Looking at {self.uri}"):
             stored = {path: file for folder in DATA_FOLDERS for path, file in self._files_in(folder)}
             manifest, card = self._content(MANIFEST_PATH), self._content(CARD_PATH)
@@ -185,9 +185,9 @@ class HubOutput(Output):
 
     @contextmanager
     def open_file(self, file: OutputFile) -> Iterator[BinaryIO]:
-        """Read a file from the run's branch, otherwise from main. A blob that no commit refers to cannot be read.
+        """Open a file from the run's branch, otherwise from the target branch. Uncommitted blobs cannot be read.
 
-        Makes no request but for this file, because the Hub allows far more downloads than other requests.
+        Requests nothing but this file, because the Hub allows far more downloads than other requests.
         """
         with translated(f"Reading {file.path} in {self.uri}"):
             commit = self._commit_with(file, self._branch.name) or self._commit_with(file, self._target)
@@ -200,7 +200,6 @@ class HubOutput(Output):
                 yield content
 
     def _commit_with(self, file: OutputFile, branch: str) -> str | None:
-        """Return the head commit of a branch, if it has this file."""
         url = hf_hub_url(self._repo_id, file.path, repo_type="dataset", revision=branch)
         with suppress(EntryNotFoundError, RevisionNotFoundError):
             found = get_hf_file_metadata(url, retry_on_errors=True)
@@ -214,11 +213,12 @@ class HubOutput(Output):
     def publish(
         self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str, removed: Sequence[str] = ()
     ) -> str:
-        """Publish as one commit, or as several if there are very many shards.
+        """Publish in one commit, or in several if there are very many shards.
 
-        If the Hub refuses a commit because a blob is missing, it does not say which. So this commits the shards of the refused
-        commit to the run's branch in ever smaller parts, and raises OutputDamaged with those whose blobs the Hub has dropped.
-        If it has dropped none after all, raises PublishConflict, so that the caller reads the output's state again and retries.
+        If a blob is missing, the Hub refuses the commit and does not say which blob. This method then commits the
+        shards to the run's branch in ever smaller parts, and raises OutputDamaged with the shards whose blobs the Hub
+        has dropped. If it has dropped none, raises PublishConflict, so that the caller inspects the output again and
+        retries.
         """
         with translated(f"Publishing {self.run_id} to {self.uri}"):
             if accepted := self.accepted().get(self.run_id):  # because the branch will be removed
@@ -236,7 +236,10 @@ class HubOutput(Output):
                 raise PublishConflict(f"{self.uri} now has all files of {self.run_id}.") from damage
 
     def _parts(self, receipts: Sequence[Receipt], parent: str) -> list[Sequence[Receipt]]:
-        """Split a large run, because the Hub refuses commits of very many files. Leaves out files that main has."""
+        """Split the shards into one part per commit, because the Hub refuses commits of very many files.
+
+        If there are several parts, leaves out shards whose files are already in the commit `parent`.
+        """
         if len(receipts) <= SHARDS_A_COMMIT:
             return [receipts]
         lacking = self._branch.not_in(parent, receipts)
@@ -244,7 +247,6 @@ class HubOutput(Output):
         return [lacking[start : start + SHARDS_A_COMMIT] for start in starts]
 
     def _replaced(self, documents: Mapping[str, bytes], parent: str) -> list[str]:
-        """List the published files that the new manifest no longer lists."""
         if MANIFEST_PATH not in documents:
             return []
         before = read_manifest(self._content(MANIFEST_PATH, revision=parent))
@@ -272,7 +274,7 @@ class HubOutput(Output):
                     yield entry.path, StoredFile(size_bytes=entry.size, sha256=sha256)
 
     def _manifest(self) -> Manifest | None:
-        """Read the manifest or, if it is lost, that of the last commit by which a run was published."""
+        """Read the manifest. If it is lost, read it from the last commit that published a run."""
         if manifest := read_manifest(self._content(MANIFEST_PATH)):
             return manifest
         commits = self._api.list_repo_commits(self._repo_id, repo_type="dataset", revision=self._target)
@@ -287,7 +289,10 @@ class HubOutput(Output):
         self._api.auth_check(self._repo_id, repo_type="dataset", write=True)
 
     def _published_runs(self, spec: RunSpec) -> tuple[str, ...]:
-        """List the runs that are published here. Raises UsageError if the repository holds data of others."""
+        """Return the ids of the runs that are published here.
+
+        Raises UsageError if the repository holds data of others.
+        """
         manifest = self._manifest()
         if manifest is None:
             if not self._branch.is_reserved():

@@ -19,14 +19,12 @@ _NO_NETWORK = (httpx2.ConnectError, ConnectionError)
 
 @dataclass(frozen=True, kw_only=True)
 class HubToken:
-    """The owner of a token, and the role that the Hub gives it: `read`, `write` or `fineGrained`."""
-
     user: str
-    role: str
+    role: str  # read, write or fineGrained
 
 
 def check_hub_answers() -> None:
-    """Raise UsageError if the Hub cannot be reached, TransientError if it does not answer within a few seconds."""
+    """Raise UsageError if the Hub cannot be reached, or TransientError if it does not answer within five seconds."""
     endpoint = HfApi().endpoint
     with translated(f"Asking the Hub at {endpoint}"):
         try:
@@ -36,9 +34,10 @@ def check_hub_answers() -> None:
 
 
 def hub_token() -> HubToken | None:
-    """Ask the Hub about this machine's token. None if there is no token. Ask only once: the Hub limits such requests.
+    """Ask the Hub about this machine's token. None if there is no token.
 
-    Raises UsageError if the Hub refuses the token or cannot be reached, TransientError if it has trouble.
+    Ask only once, because the Hub limits such requests. Raises UsageError if the Hub refuses the token or cannot be
+    reached, and TransientError if it fails for now.
     """
     token = get_token()
     if token is None:
@@ -62,7 +61,7 @@ def hub_token() -> HubToken | None:
 def is_card_accepted(card: bytes) -> bool:
     """Return whether the Hub accepts a card's metadata.
 
-    True if the Hub does not answer, because it checks the card again at each commit.
+    True if the Hub does not answer: it checks the card again at each commit.
     """
     try:
         with translated("Asking the Hub whether it takes the card"):

@@ -29,9 +29,11 @@ def commit(
 
     The files at the paths in `removed` must exist.
 
-    Raises PublishConflict if `parent` is not the head, OutputDamaged if the Hub has dropped a blob, and the client's
-    errors. OutputDamaged names all shards, because the Hub does not say which blob is missing. The client does not
-    retry. If the response was lost, the commit may have succeeded: look at the branch before trying again.
+    Raises PublishConflict if `parent` is not the head. Raises OutputDamaged if the Hub has dropped a blob; it names all
+    shards, because the Hub does not say which blob is missing. Also raises the client's errors.
+
+    The client does not retry. If the response was lost, the commit may have succeeded, so look at the branch before
+    trying again.
     """
     changes: list[CommitOperationAdd | CommitOperationDelete] = [_uploaded(file) for file, _ in each_file(receipts)]
     changes += [CommitOperationAdd(path, text) for path, text in documents.items()]
@@ -57,9 +59,9 @@ def _dropped(receipt: Receipt) -> str:
 
 
 def _uploaded(file: OutputFile) -> CommitOperationAdd:
-    """Make the commit operation for a blob that a worker has uploaded already.
+    """Make the commit operation for a blob that a worker has already uploaded.
 
-    The client sets the same fields on upload; tests/integration/hub_output checks this.
+    The client sets the same fields when it uploads; tests/integration/hub_output checks this.
     """
     addition = CommitOperationAdd(file.path, b"")
     addition.upload_info = UploadInfo(size=file.size_bytes, sample=b"", sha256=bytes.fromhex(file.sha256))

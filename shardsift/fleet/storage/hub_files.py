@@ -39,7 +39,10 @@ class HubApi(HfApi):
     def list_repo_tree(
         self, repo_id: str, path_in_repo: str | None = None, **options: Any
     ) -> Iterator[RepoFile | RepoFolder]:
-        """Raise TransientError for the answer `{}`. The client reads it as an empty folder, which Git cannot have."""
+        """List a folder. Raises TransientError for an empty listing if the repository has files.
+
+        The client reads the answer `{}` as an empty folder, but Git has no empty folders.
+        """
         is_empty = True
         for entry in super().list_repo_tree(repo_id, path_in_repo, **options):
             is_empty = False
@@ -61,9 +64,9 @@ class HubFiles(HfFileSystem):
 
 
 class BucketFiles(HubFiles):
-    """A bucket on the Hub. Nothing is cached, because other processes change it. Calls make few requests.
+    """The files of a bucket on the Hub. Nothing is cached, because other processes change the bucket.
 
-    Methods raise the Hub's errors, unlike the client, which takes any error for a missing file.
+    Methods make few requests and raise the Hub's errors. The client's methods treat any error as a missing file.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -72,7 +75,7 @@ class BucketFiles(HubFiles):
         disable_progress_bars()  # the client draws one for each small file that it uploads
 
     def create_bucket(self, path: str, *, public: bool) -> None:
-        """Create the bucket of a path, unless it exists. An existing one keeps its visibility."""
+        """Create the bucket of a path if it does not exist. An existing one keeps its visibility."""
         self._api.create_bucket("/".join(path.split("/")[1:3]), private=not public, exist_ok=True)
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:  # type: ignore[override]
@@ -108,15 +111,14 @@ class BucketFiles(HubFiles):
         self.put_file(value, path)
 
     def mv(self, path1: str, path2: str, **_: Any) -> None:
-        """Copy by hash, without sending bytes, then remove the original in a second request.
+        """Copy by hash, without sending bytes. Then remove the original in a second request.
 
-        In one batch with the copy, the removal could succeed although the copy failed, which would lose the file.
+        In one batch, the removal could succeed although the copy failed, and the file would be lost.
         """
         self.cp_file(path1, path2)
         self._rm(path1)
 
     def rm(self, path: str, **_: Any) -> None:  # type: ignore[override]
-        """Remove a file, or a folder with its content."""
         resolved = self._resolved(path)
         entries = self._api.list_bucket_tree(resolved.bucket_id, resolved.path, recursive=True)  # prefix matches
         paths = [entry.path for entry in entries if f"{entry.path}/".startswith(f"{resolved.path}/")]
@@ -129,7 +131,10 @@ class BucketFiles(HubFiles):
 
 
 class _WholeAnswers(HfFileSystemFile):
-    """Checks the length of answers, because the client takes any answer with status 200 for the requested bytes."""
+    """A file that checks the length of each answer.
+
+    The client accepts any answer with status 200 as the requested bytes.
+    """
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         content: bytes = super()._fetch_range(start, end)
@@ -138,5 +143,5 @@ class _WholeAnswers(HfFileSystemFile):
         return content
 
     def read(self, length: int | None = -1) -> bytes:
-        """Read bytes. Uses `_fetch_range` even for the whole file, unlike the client, so that the length is checked."""
+        """Read bytes. Unlike the client, uses `_fetch_range` for the whole file too, so that the length is checked."""
         return bytes(super().read(self.size - self.loc if length in (None, -1) else length))  # type: ignore[no-untyped-call]

@@ -49,12 +49,11 @@ class Finding:
 
     @property
     def is_mendable(self) -> bool:
-        """Whether publishing the run again repairs this. Foreign files and edited cards are left alone."""
+        """Whether publishing the run again repairs this finding. Foreign files and edited cards are left alone."""
         return self.is_damage and self.problem is not Problem.FOREIGN
 
     @property
     def sentence(self) -> str:
-        """Say what is wrong, without the path."""
         detail = self.detail or _DETAILS.get(self.problem)
         return _SENTENCES[self.problem] + (f" ({detail})" if detail else "")
 
@@ -64,17 +63,15 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredFile:
-    """A file in the output. `sha256` is None if the content was not read."""
-
     size_bytes: int
-    sha256: str | None = None
+    sha256: str | None = None  # None if the content was not read
 
 
 def compare(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> Iterator[Finding]:
-    """Find what is wrong with data and scores files: first with the receipts' files, in order, then foreign files.
+    """Find what is wrong with data and scores files: first the receipts' files, in order, then foreign files.
 
-    `stored` has every file below `data/` and `scores/`, by path. A file of several shards gives one finding, with the
-    first of these shards.
+    `stored` has every file below `data/` and `scores/`, by path. A file that holds several shards gives one finding,
+    which names the first of them.
     """
     foreign = set(stored)
     for file, shard in each_file(receipts):
@@ -86,7 +83,7 @@ def compare(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> It
 
 
 def each_file(receipts: Iterable[Receipt]) -> Iterator[tuple[OutputFile, str]]:
-    """Yield each file of the receipts once, in their order, with the first shard whose rows are in it."""
+    """Yield each file of the receipts once, in the order of the receipts, with the first shard that has rows in it."""
     seen: set[str] = set()
     for receipt in receipts:
         for file in (receipt.data, receipt.scores):
@@ -100,7 +97,6 @@ def files_of(receipts: Iterable[Receipt]) -> dict[OutputFile, str]:
 
 
 def problem_of(file: OutputFile, stored: StoredFile | None) -> Problem | None:
-    """Return what is wrong with a file. None if nothing is wrong. `stored` is None if the file is missing."""
     if stored is None:
         return Problem.MISSING
     if stored.size_bytes != file.size_bytes:
@@ -109,12 +105,11 @@ def problem_of(file: OutputFile, stored: StoredFile | None) -> Problem | None:
 
 
 def has_text(card: bytes) -> bool:
-    """Return whether a card has any text besides the front matter, which the Hub writes for a new repository."""
+    """Return whether a card has text after its front matter, which the Hub itself writes for a new repository."""
     return bool(_FRONT_MATTER.sub(b"", card).strip())
 
 
 def is_readable_card(card: bytes) -> bool:
-    """Return whether a card is valid text with some content."""
     try:
         return has_text(card) and "\0" not in card.decode()
     except UnicodeDecodeError:
@@ -122,6 +117,6 @@ def is_readable_card(card: bytes) -> bool:
 
 
 def lines_of(found: Sequence[object], *, limit: int = 10) -> list[str]:
-    """Return a line for each finding up to the limit, then a line with the number of further findings, if any."""
+    """Return a line for each of the first `limit` findings, then a line with the number of further ones, if any."""
     more = len(found) - limit
     return [*map(str, found[:limit])] + ([f"and {more:,} more"] if more > 0 else [])

@@ -1,4 +1,4 @@
-"""The manifest: one row per shard, made from its receipt. It is published with the data, to verify them later.
+"""The manifest: one row per shard, made from its receipt. It is published with the data, so that they can be verified.
 
 It contains a digest of its own content, which `read_manifest` checks.
 """
@@ -43,7 +43,6 @@ _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_
 
 
 def _columns_of(kind: type) -> list[pa.Field]:
-    """Convert the fields of a dataclass to Arrow fields."""
     types = get_type_hints(kind)
     names = [field.name for field in fields(kind) if field.name not in _NO_COLUMNS]
     return [pa.field(name, _TIME if name in _TIMES else _arrow_type(types[name])) for name in names]
@@ -68,16 +67,17 @@ _OF_EARLIER_RUN = [pa.field("scores_provenance", pa.struct(_PROVENANCE))]  # onl
 
 @dataclass(frozen=True, kw_only=True)
 class ListedRun:
-    """A run of a manifest, without its lines."""
-
     run_id: str
-    spec: RunSpec  # the disclosed one, when read back
+    spec: RunSpec  # the disclosed spec if the manifest was read back
     left_out: tuple[str, ...] = ()  # failed shards, if the run was published without them
     shards: int  # all shards of the run, listed and left out
-    command: str | None = None  # that makes the same rows again, without local paths
+    command: str | None = None  # the command that makes the same rows again, without local paths
 
     def listed(self, *, replaced: int = 0) -> "ListedRun":
-        """Return this run alone, for a manifest of several. Of its shards, later runs list `replaced`."""
+        """Return this run as an entry of a manifest of several runs.
+
+        Later runs have scored `replaced` of its shards again.
+        """
         return ListedRun(
             run_id=self.run_id,
             spec=disclosed_spec(self.spec),
@@ -89,14 +89,15 @@ class ListedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest(ListedRun):
-    """What is published: by one run or, if others extended it, by several.
+    """The content of a manifest: everything that one run published, or several runs that extend one dataset.
 
-    The id is then that of the latest run. The other fields are of all runs together: the spec names all their inputs.
+    With several runs, `run_id` is the id of the latest one, and the other fields describe all runs together. For
+    example, the spec names the inputs of all.
     """
 
     receipts: Sequence[Receipt]
     card_sha256: str
-    evidence: str | None = None  # that tells how good the filter is, as JSON
+    evidence: str | None = None  # the evidence of how good the filter is, as JSON
     runs: tuple[ListedRun, ...] = ()  # in the order of their extensions; empty for one run
 
     @property
@@ -107,7 +108,7 @@ class Manifest(ListedRun):
         return Receipts(receipt for receipt in self.receipts if receipt.run_id in run_ids)
 
     def current(self, run_id: str, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
-        """Return those of a run's receipts whose shards no later run has scored again."""
+        """Return the receipts of a run, without those of shards that a later run has scored again."""
         if run_id not in self.run_ids[:-1]:
             return receipts
         later = {*self.run_ids[self.run_ids.index(run_id) + 1 :]}
@@ -115,19 +116,19 @@ class Manifest(ListedRun):
         return [receipt for receipt in receipts if receipt.shard not in taken] if taken else receipts
 
     def grows_by(self, spec: RunSpec) -> bool:
-        """Return whether a run adds shards to this dataset, whose rows mean the same."""
+        """Return whether a run with this spec extends this dataset, with rows of the same meaning."""
         return spec.extends in self.run_ids and not differences_in_meaning(self.spec, spec)
 
     def gives_way_to(self, spec: RunSpec) -> bool:
-        """Return whether another run may replace this one in its output.
+        """Return whether a run with this spec may replace this dataset in its output.
 
-        It may if it replaces the run in place and filters exactly this run's stored scores.
+        It may if it runs in place, and filters exactly the scores that are stored here.
         """
         found = {one.scores_from.revision for one in spec.scorings if one.scores_from}
         return spec.is_in_place and found == {scores_revision(self.receipts)}
 
     def to_parquet(self) -> bytes:
-        """Write a Parquet file with a row per receipt. The file's metadata has all other fields, and the digest."""
+        """Return a Parquet file with a row for each receipt. Its metadata holds all other fields, and the digest."""
         about = {
             "run_id": self.run_id,
             "spec": json.loads(disclosed_spec(self.spec).to_json()),
@@ -162,7 +163,7 @@ _MANIFEST, _RUNS, _RECEIPT = TypeAdapter(Manifest), TypeAdapter(tuple[ListedRun,
 
 
 def read_manifest(content: bytes | None) -> Manifest | None:
-    """Read what `to_parquet` wrote. None if it is missing, damaged, or written by another program or release.
+    """Read a manifest from `to_parquet`. None if it is missing, damaged, or from another program or release.
 
     In the receipts, times are rounded to milliseconds, and `staged_path` is the published path.
     """
@@ -189,9 +190,9 @@ def _listed(file: pq.ParquetFile, digest: "_Digest", run_id: str) -> Iterator[Re
 
 
 def joined(there: Manifest | None, own: Manifest) -> Manifest:
-    """Return the manifest to publish: `own`, with the other runs of `there` if they are one dataset.
+    """Return the manifest to publish: `own`, with the other runs of `there` added if they form one dataset.
 
-    If several runs list a shard, the line of the latest run stays.
+    If several runs list a shard, only the receipt of the latest run stays.
     """
     if there is None or not (own.run_id in there.run_ids or there.grows_by(own.spec)):
         return own
@@ -223,29 +224,28 @@ def _shard(receipt: Receipt) -> str:
 
 
 def _of_all(runs: Sequence[ListedRun]) -> RunSpec:
-    """Return the spec of the latest run with the inputs and subsets of all."""
     uris = dict.fromkeys(uri for run in runs for uri in run.spec.input_uris)
     subsets = sorted({name for run in runs for name in run.spec.subset_names})
     return replace(runs[-1].spec, input_uris=tuple(uris), input_revision="", crawl=None, subsets=tuple(subsets))
 
 
 def last_manifest(copies: Mapping[str, Manifest | None]) -> Manifest | None:
-    """Restore a lost manifest from the copies of runs, by run. None without copies.
+    """Restore a lost manifest from the copies that runs keep, given by run id. None if there are no copies.
 
-    A run keeps the manifest that it adds to and, later, the one that it publishes.
+    A run keeps the manifest that it extends, and later the manifest that it publishes.
     """
     found = {run_id: copy for run_id, copy in copies.items() if copy}
     if not found:
         return None
     last = max(found.values(), key=lambda copy: len(copy.run_ids))
-    for run_id, copy in found.items():  # each run knows its own lines best
+    for run_id, copy in found.items():  # a run's own copy is the best source of its lines
         for own in (run.listed() for run in copy.runs or (copy,) if run.run_id == run_id):
             last = joined(last, replace(last, **vars(own), receipts=copy.receipts_of(run_id), runs=()))
     return last
 
 
 def replaced_files(before: Manifest | None, after: Manifest | None) -> list[str]:
-    """List the files that a new manifest no longer lists, and that are to be removed."""
+    """Return the paths that the manifest `before` lists and `after` does not. These files are to be removed."""
     if before is None or after is None:
         return []
     there, here = ({file.path for file in files_of(found.receipts)} for found in (before, after))
@@ -253,9 +253,9 @@ def replaced_files(before: Manifest | None, after: Manifest | None) -> list[str]
 
 
 def is_outdated(before: Manifest | None, after: Manifest | None, run_id: str) -> bool:
-    """Return whether the manifest that a run is about to write lacks published lines of other runs.
+    """Return whether publishing `after` over `before` would lose receipts of other runs.
 
-    Lines of shards that the run has scored again may go, and all lines may if the run replaces the dataset in place.
+    Receipts of shards that the run `run_id` has scored again may go. All may go if it replaces the dataset in place.
     """
     if before is None or after is None or before.gives_way_to(after.spec):
         return False
@@ -274,9 +274,10 @@ def findings(
     *,
     last: Callable[[], Manifest | None],
 ) -> Iterator[Finding]:
-    """Find what is wrong with an output: it should hold these receipts' files, a manifest that lists them, and a card.
+    """Find what is wrong with an output. It should hold these receipts' files, a manifest that lists them, and a card.
 
-    `content` is the manifest's. If it is lost, `last` reads the last one. The files of its other runs are left out.
+    `content` is the content of the manifest. If the manifest is lost, `last` returns the last one. Files of other runs
+    in the manifest are not checked.
     """
     manifest = read_manifest(content)
     listed = manifest or last()
@@ -303,17 +304,23 @@ def findings(
 
 
 def files_digest(receipts: Sequence[Receipt]) -> str:
-    """Hash the path and sha256 of every file. The order and other fields of the receipts do not matter."""
+    """Return a digest of the path and sha256 of every file.
+
+    The order and other fields of the receipts do not matter.
+    """
     return _hashed(f"{file.path} {file.sha256}" for receipt in receipts for file in (receipt.data, receipt.scores))
 
 
 def scores_revision(receipts: Sequence[Receipt]) -> str:
-    """Hash the path and sha256 of the scores files alone, which are the same in a run with another filter."""
+    """Return a digest of the path and sha256 of every scores file.
+
+    Another filter of the same scores gives the same digest.
+    """
     return folder_revision(_hashed(f"{one.scores.path} {one.scores.sha256}" for one in receipts))
 
 
 def _hashed(lines: Iterable[str]) -> str:
-    """Hash sorted lines, without a second copy of them in memory."""
+    """Hash lines in sorted order, without a second copy of them in memory."""
     total, before = sha256(), ""
     for line in sorted(lines):
         total.update(f"{before}{line}".encode())
@@ -322,7 +329,7 @@ def _hashed(lines: Iterable[str]) -> str:
 
 
 class _Digest:
-    """Hashes rows as one JSON list, with only one row in memory at a time. Rows must be as pyarrow reads them."""
+    """A digest of rows as one JSON list, with only one row in memory at a time. Rows must be as pyarrow reads them."""
 
     def __init__(self, run: bytes) -> None:
         self._sha256 = sha256(run + b"\n")

@@ -38,7 +38,7 @@ def open_output(uri: str, run_id: str, *, state_uri: str | None = None) -> Outpu
 
 
 def is_on_hub(uri: str) -> bool:
-    """Return whether the output is a dataset on the Hub, which lists sha256s and drops staged files after a day.
+    """Return whether the output is a dataset on the Hub. The Hub lists sha256s, and drops staged files after a day.
 
     Folders and buckets do neither, not even buckets on the Hub.
     """
@@ -46,7 +46,7 @@ def is_on_hub(uri: str) -> bool:
 
 
 def stored_scores(uri: str, receipts: Iterable[Receipt], columns: Sequence[str]) -> Iterator[tuple[Receipt, pa.Table]]:
-    """Yield columns of each shard's scores. A file with the scores of several shards is opened once."""
+    """Yield each receipt with these columns of its shard's scores. A file that holds several shards is opened once."""
     for file, shards in groupby(receipts, key=lambda receipt: receipt.scores):
         receipt = next(shards)
         with sound_copy(uri, receipt.run_id, file) as copy, translated(f"Reading {file.path}"):
@@ -55,10 +55,10 @@ def stored_scores(uri: str, receipts: Iterable[Receipt], columns: Sequence[str])
 
 
 def sound_copy(uri: str, run_id: str, file: OutputFile, *, scratch_dir: Path | None = None) -> pq.ParquetFile:
-    """Copy and open an output's file. The copy is deleted when it is closed.
+    """Copy a file of an output, check its sha256, and open the copy. The copy is deleted when it is closed.
 
-    If the sha256 is wrong, copies the file once more, because the transfer may have damaged it. If that copy is wrong
-    too, raises ShardError. The copy is in `scratch_dir` or the system's temporary folder.
+    If the sha256 is wrong, copies the file once more, because the transfer may have damaged it. Raises ShardError if
+    that copy is wrong too. The copy is in `scratch_dir`, or in the system's temporary folder.
     """
     output = open_output(uri, run_id)
     for _ in range(2):
@@ -84,7 +84,7 @@ class Published(Manifest):
 
 
 def published_at(uri: str, content: bytes | None) -> Published | None:
-    """Parse the manifest of the output at `uri`. None if it is damaged or was not written by shardsift."""
+    """Parse `content`, the manifest of the output at `uri`. None if it is damaged or was not written by shardsift."""
     manifest = read_manifest(content)
     return Published(uri=uri, **vars(manifest)) if manifest else None
 
@@ -92,13 +92,13 @@ def published_at(uri: str, content: bytes | None) -> Published | None:
 def manifest_at(uri: str) -> bytes | None:
     """Read the bytes of the manifest at a folder, bucket or `hf://datasets/…` URI. None if there is none.
 
-    Raises UsageError if it cannot be read, TransientError for the network.
+    Raises UsageError if it cannot be read, and TransientError if the network fails.
     """
     return content_at(uri, MANIFEST_PATH)
 
 
 def content_at(uri: str, path: str) -> bytes | None:
-    """Read a file of an output. None if it does not exist. Raises errors like `manifest_at`."""
+    """Read a file of an output. None if it does not exist. Raises the errors of `manifest_at`."""
     files = Files(uri)
     try:
         with translated(f"Reading {uri.rstrip('/')}/{path}"):

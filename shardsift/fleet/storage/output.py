@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Input files that changed after a run was enqueued, and that `producer retry` accepted as the run's.
 #
-# They are recorded in the output, so that the same command finds its run again if Redis has lost it.
+# The output records them, so that the same command finds its run again if Redis has lost the run.
 
 ACCEPTED_PATH = ".shardsift/accepted.json"
 
@@ -41,7 +41,7 @@ class AcceptedFiles:
     columns: tuple[tuple[str, str], ...] = ()  # the run's, because a sample of the changed files may have others
 
     def after(self, changes: Iterable[tuple[Shard, Shard]]) -> "AcceptedFiles":
-        """Add changed files, as pairs of the shard before and after the change."""
+        """Return this record with changed files added, given as pairs of the shard before and after the change."""
         new = {was.name: (self.identities.get(was.name, (was.identity,))[0], now.identity) for was, now in changes}
         return replace(self, identities=self.identities | new)
 
@@ -51,7 +51,7 @@ class AcceptedFiles:
     def as_enqueued(self, file: Shard) -> Shard:
         """Return a file with the identity that was enqueued, if its change was accepted. Otherwise return it unchanged.
 
-        Parts of a file are always accepted together.
+        All parts of a file are accepted together.
         """
         for name in (file.name, part_name(file.name, 0)):
             if self.has(replace(file, name=name)):
@@ -66,7 +66,7 @@ _ACCEPTED = TypeAdapter(AcceptedFiles)
 
 
 def read_accepted(content: bytes | None) -> AcceptedFiles | None:
-    """Read what `to_json` wrote. None if there is nothing, or it is damaged."""
+    """Read a record from `to_json`. None if there is none, or it is damaged."""
     with suppress(ValueError):
         return _ACCEPTED.validate_json(content or b"")
     return None
@@ -78,9 +78,9 @@ PICTURE_PATH = "scores.png"  # shown in the card; drawn only with matplotlib
 
 
 class Output(Protocol):
-    """The output of one run. Methods raise TransientError or ShardError; each may be called twice.
+    """The output of one run. Methods raise TransientError or ShardError. Each method may be called twice.
 
-    Methods with a body are defaults for outputs that cannot store receipts and checkpoints, or whose staged files do
+    A method with a body is a default, for outputs that cannot store receipts and checkpoints, or whose staged files do
     not vanish before they are published.
     """
 
@@ -93,11 +93,11 @@ class Output(Protocol):
         """Upload a file that will be published at `path`. Returns the path at which it is staged until then."""
 
     def has(self, path: str, sha256: str) -> bool:
-        """Return whether this file is published already, so that a run that replaces another need not upload it."""
+        """Return whether this file is published already. A run that replaces another then need not upload it."""
         return False
 
     def store_receipt(self, receipt: Receipt) -> None:
-        """Store the receipt of an attempt beside its staged files, if this kind of output can."""
+        """Store the receipt of an attempt beside its staged files. Does nothing if this kind of output cannot."""
         return
 
     def store_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
@@ -113,7 +113,10 @@ class Output(Protocol):
         return
 
     def open_file(self, file: OutputFile) -> AbstractContextManager[BinaryIO]:
-        """Open a receipt's file, staged or published, without checking it. Raises ShardError if it is missing."""
+        """Open a receipt's file, staged or published.
+
+        Does not check its content. Raises ShardError if it is missing.
+        """
 
     # --- for the control side ---------------------------------------------------------------------------------------
 
@@ -130,16 +133,16 @@ class Output(Protocol):
         """Give up the output, and remove what this run has stored but not published."""
 
     def accepted(self) -> dict[str, AcceptedFiles]:
-        """Read the changed input files that `producer retry` accepted, by run.
+        """Return the records of changed input files that `producer retry` accepted, by run id.
 
-        An output may still have those of an earlier run.
+        An output may still have the record of an earlier run.
         """
 
     def accept(self, files: AcceptedFiles) -> None:
         """Record the changed input files that `producer retry` accepted for this run, in place of earlier records."""
 
     def recovered(self) -> "Recovered":
-        """Find receipts in this output, to rebuild a ledger that lost the run. Does not use the ledger.
+        """Find receipts in this output, to rebuild a ledger that has lost the run. Does not use the ledger.
 
         If the run is published, receipts in the manifest take precedence.
         """
@@ -149,35 +152,34 @@ class Output(Protocol):
         return []
 
     def save(self, receipts: Sequence[Receipt]) -> None:
-        """Keep the staged files of these receipts from vanishing. They stay invisible to readers.
+        """Keep the staged files of these receipts from vanishing. They stay invisible to readers. May run twice.
 
-        May run twice. Raises PublishConflict if another process saved at the same moment: look again. Raises OutputDamaged
-        for shards whose files have already vanished, after all others are saved.
+        Raises PublishConflict if another process saved at the same moment: the caller must look again. Raises
+        OutputDamaged for shards whose files have already vanished, after it has saved all others.
         """
         return
 
     def manifest(self) -> "Manifest | None":
-        """Read the manifest that is published here. If it is lost or damaged, read the last one, if the output has it.
+        """Read the manifest that is published here. None if nothing is published here.
 
-        None if nothing is published here.
+        If the manifest is lost or damaged, reads the last one, if the output has it.
         """
 
     def is_published(self) -> bool:
-        """Return whether the manifest lists this run."""
         manifest = self.manifest()
         return manifest is not None and self.run_id in manifest.run_ids
 
     def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
-        """Find what is wrong with the receipts' published files, the manifest and the card, and find foreign files.
+        """Find what is wrong with the receipts' published files, the manifest and the card. Also find foreign files.
 
-        The files of other runs that the manifest lists are neither checked nor foreign.
-        Compares sizes, and with `hashes` also content. An output that lists hashes always compares these.
+        The files of other runs that the manifest lists are not checked, and do not count as foreign. Compares sizes; if
+        `hashes`, also content. An output that lists hashes always compares them.
         """
 
     def has_staged(self, receipts: Sequence[Receipt]) -> bool:
         """Return whether a file of these receipts is staged but not published.
 
-        This is so after a shard of a published run was scored again, for example.
+        For example, this is so after a shard of a published run was scored again.
         """
         return False
 
@@ -190,11 +192,10 @@ class Output(Protocol):
     ) -> str:
         """Publish the receipts' files together with the documents (manifest and card). Returns the commit, if any.
 
-        Removes the published files at the paths in `removed`.
-
-        Checks every file, including published ones. If the size or sha256 of a file differs from its receipt, raises
-        OutputDamaged with the shards and publishes nothing. `parent` is the head from before the output was inspected.
-        Raises PublishConflict if the head has changed since.
+        Also removes the published files at the paths in `removed`. First checks every file, including published ones.
+        Raises OutputDamaged with the affected shards if a file's size or sha256 differs from its receipt, and then
+        publishes nothing. `parent` is the head from before the output was inspected. Raises PublishConflict if the head
+        has changed since.
         """
 
     def tidy(self, receipts: Sequence[Receipt]) -> None:
@@ -205,8 +206,8 @@ class Output(Protocol):
 class Recovered:
     """Receipts found with an output, at most one per shard.
 
-    For each `whole` receipt, all files exist with the right size. For a `partial` one, some are missing or damaged, but
-    the scores file may exist.
+    All files of a `whole` receipt exist and have the right size. Some files of a `partial` receipt are missing or
+    damaged, but its scores file may exist.
     """
 
     whole: tuple[Receipt, ...] = ()
@@ -228,7 +229,7 @@ def read_receipt(content: bytes, run_id: str, *, source: str) -> Receipt | None:
     try:
         receipt = Receipt.from_json(content)
         shard = Shard(name=receipt.shard, uri=receipt.source_uri, identity=receipt.source_identity)
-        of_data, of_scores = (  # the first shards of its files
+        of_data, of_scores = (  # the first shard of each file
             replace(shard, name=file.path.removeprefix(f"{folder}/").removesuffix(".parquet"))
             for folder, file in (("data", receipt.data), ("scores", receipt.scores))
         )
@@ -244,7 +245,6 @@ def read_receipt(content: bytes, run_id: str, *, source: str) -> Receipt | None:
 
 
 def by_shard(receipts: Iterable[Receipt]) -> Iterator[tuple[str, list[Receipt]]]:
-    """Group receipts by shard, in name order."""
     ordered = sorted(receipts, key=lambda receipt: receipt.shard)
     return ((shard, list(found)) for shard, found in groupby(ordered, key=lambda receipt: receipt.shard))
 
@@ -268,7 +268,7 @@ _NAMES = {
     "unique": "--unique",
     "target_file_bytes": "--target-file-size",
 }
-# Fields on the input, its size, and how it and the stored scores are reached.
+# Fields about the input and its size, and about the locations of the input and of stored scores.
 _OF_INPUT = {
     "input_uris",
     "input_revision",
@@ -284,7 +284,10 @@ _OF_INPUT = {
 
 
 def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> OutputTaken:
-    """Make the error for an output that holds another run. `there` is its disclosed spec, None if unreadable."""
+    """Make the error for an output that holds another run.
+
+    `there` is the disclosed spec of that run; None if unreadable.
+    """
     advice = "Choose another --output, or use that run's options to continue it."
     differing = _differing(there, here)
     if there and differing and {*differing} <= BY_SCORES:
@@ -299,7 +302,7 @@ def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> Ou
 
 
 def refilter_command(target: str, there: RunSpec, here: RunSpec) -> str:
-    """Return the `producer refilter` command that gives the rows of the run `here`, from the scores of the run `there`.
+    """Return the `producer refilter` command that makes the rows of the run `here` from the scores of the run `there`.
 
     `target` is the id of the run `there`, or the URI of its output.
     """
@@ -318,9 +321,10 @@ def refilter_command(target: str, there: RunSpec, here: RunSpec) -> str:
 
 
 def refuse_files_of_others(uri: str, names: Collection[str], card: bytes | None) -> None:
-    """Raise UsageError if `names`, the files of an output, include data, or a card or picture that ours would replace.
+    """Raise UsageError if an output already holds data, or a card or picture that this run would overwrite.
 
-    `card` is the content of the card. Call this only if the run has published nothing here.
+    `names` has the names of its files and folders; `card` is the content of its card. Call this only if the run has
+    published nothing here.
     """
     if {*names} & {*DATA_FOLDERS, MANIFEST_PATH}:
         raise UsageError(
@@ -336,12 +340,14 @@ def refuse_files_of_others(uri: str, names: Collection[str], card: bytes | None)
 
 
 def differences_in_meaning(there: RunSpec, here: RunSpec) -> list[str]:
-    """Name what keeps the rows of two runs from being one dataset. `there` is a disclosed spec. Empty if nothing does."""
+    """Return the differences that keep the rows of two runs from forming one dataset. Empty if there are none.
+
+    `there` is a disclosed spec.
+    """
     return [_NAMES.get(name, name.replace("_", " ")) for name in _differing(there, here) or () if name not in _OF_INPUT]
 
 
 def _differing(there: RunSpec | None, here: RunSpec) -> list[str] | None:
-    """List the fields in which the specs differ. None if the other run's spec is unknown."""
     if there is None:
         return None
     ours = disclosed_spec(here)

@@ -29,14 +29,17 @@ class WrittenFile:
 
 
 class ParquetFileWriter:
-    """Writes one Parquet file. Its row groups do not depend on the sizes of the tables passed in.
+    """A writer for one Parquet file. Its row groups do not depend on the sizes of the tables passed in.
 
-    As a context manager, it always closes the file at the end, because an open handle would keep a full disk full after
-    the file is deleted.
+    As a context manager, it always closes the file at the end. An open handle would keep a full disk full after the
+    file is deleted.
     """
 
     def __init__(self, file: Path, schema: pa.Schema, *, has_checksums: bool = False) -> None:
-        """`has_checksums` is for files of which single columns are read and believed: each page gets a checksum."""
+        """Open the file.
+
+        `has_checksums` adds a checksum to each page, for readers that do not check the file's sha256.
+        """
         self._path = file
         self._pending: list[pa.Table] = []
         self._pending_bytes = self._pending_rows = 0
@@ -84,7 +87,10 @@ class ParquetFileWriter:
 
 
 class RowGroups:
-    """Reads rows from a file of ParquetFileWriter. Keeps the last row group in memory for the next shard."""
+    """A reader for files of ParquetFileWriter.
+
+    It keeps the last row group in memory, which the next shard may share.
+    """
 
     def __init__(self, file: pq.ParquetFile) -> None:
         self.file = file
@@ -93,12 +99,12 @@ class RowGroups:
         self._read: dict[tuple[str, ...], tuple[int, pa.Table]] = {}
 
     def rows(self, found: RowsOfFile, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
-        """Yield the rows of one shard, with all columns or only some."""
+        """Yield the rows of one shard as tables. If `columns` is empty, they have all columns."""
         has_all = found.file.rows == found.rows  # then read to the end, even if the file has more rows than it should
         return self.between(found.first_row, self._starts[-1] if has_all else found.first_row + found.rows, columns)
 
     def between(self, start: int, end: int, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
-        """Yield the rows from `start` to `end`, one row group at a time."""
+        """Yield the rows from `start` up to `end` (exclusive), one table per row group."""
         while start < min(end, self._starts[-1]):
             number = bisect_right(self._starts, start) - 1
             stop = min(end, self._starts[number + 1])

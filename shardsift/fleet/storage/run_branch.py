@@ -35,7 +35,6 @@ _MAX_REFUSED_COMMITS = 256
 
 class RunBranch:
     def __init__(self, api: HfApi, repo_id: str, run_id: str, target: str) -> None:
-        """Name the branch after the run. The run is published on the branch `target`."""
         self.name = f"{_BRANCHES}{run_id}"
         self._api = api
         self._repo_id = repo_id
@@ -44,9 +43,9 @@ class RunBranch:
         self._receipts_folder = f".shardsift/{run_id}/receipts"
 
     def create_target(self) -> None:
-        """Create the branch to publish on, unless it exists. Raises UsageError for a missing pull request.
+        """Create the branch to publish on if it does not exist. Raises UsageError for a missing pull request.
 
-        The branch starts at the first commit, because main may hold another dataset.
+        The branch starts at the repository's first commit, because main may hold another dataset.
         """
         if self._target in self._heads():
             return
@@ -65,11 +64,14 @@ class RunBranch:
         return self._reserved_at(self._run_id) is not None
 
     def reserved_by_other(self, published: Collection[str]) -> str | None:
-        """Return another run that has reserved the repository, if any. The `published` ones no longer need it."""
+        """Return another run that has reserved the repository, or None.
+
+        Runs in `published` no longer need their reservation.
+        """
         return next(iter(self._reservations(published)), None)
 
     def reserve(self, spec: RunSpec, published: Collection[str]) -> str | None:
-        """Reserve the repository by committing the spec to the branch. Returns the other run if one has reserved it.
+        """Reserve the repository by committing the spec to the branch. Returns another run if that run has reserved it.
 
         If two runs reserve at the same moment, at least one sees the other after its own commit. A run that sees
         another continues only if its own commit is earlier by the Hub's clock; otherwise it removes its branch. So at
@@ -88,25 +90,30 @@ class RunBranch:
         return None
 
     def write(self, path: str, content: bytes, *, message: str) -> None:
-        """Commit a small file to the branch. Creates the branch if needed. Raises PublishConflict."""
+        """Commit a small file to the branch, and create the branch if needed.
+
+        Raises PublishConflict if another commit came first.
+        """
         self._create_branch(self._heads())
         head = self._heads().get(self.name)  # because the client takes any 409 for an existing branch
         commit(self._api, self._repo_id, [], {path: content}, message=message, to=self.name, parent=head)
 
     def all_of_runs(self) -> dict[str, str]:
-        """Return the head commits of the branches of all runs in this repository, by branch."""
         return {name: head for name, head in self._heads().items() if name.startswith(_BRANCHES)}
 
     def lacking(self, receipts: Sequence[Receipt]) -> Receipts:
-        """Return the receipts whose files are not in the branch's head or, without a branch, in the target's head."""
+        """Return the receipts whose files are not in the branch's head.
+
+        Without a branch, looks in the target's head.
+        """
         heads = self._heads()
         return self.not_in(heads.get(self.name, heads[self._target]), receipts)
 
     def save(self, receipts: Sequence[Receipt]) -> None:
-        """Commit the receipts that are not committed yet, as one wave. May run twice. Raises PublishConflict.
+        """Commit the receipts that are not committed yet, as one wave. May run twice.
 
-        If the Hub has dropped blobs, halves the wave until their shards are found, commits the others, and raises
-        OutputDamaged with the shards found.
+        If the Hub has dropped blobs, splits the wave in halves until it finds the affected shards, commits the others,
+        and raises OutputDamaged with the affected ones. Raises PublishConflict if another commit came first.
         """
         # Read first: if another process commits a wave after this, our commit is refused and does not repeat its files.
         heads = self._heads()
@@ -119,7 +126,10 @@ class RunBranch:
             raise OutputDamaged(dropped)
 
     def _commit(self, wave: Sequence[Receipt], parent: str) -> dict[str, str]:
-        """Commit a wave or, if a blob was dropped, its halves. Returns the shards left out, with the reasons."""
+        """Commit a wave, or its halves if the Hub has dropped one of its blobs.
+
+        Returns the shards left out, with the reasons.
+        """
         dropped: dict[str, str] = {}
         refused, parts = 0, deque([wave])
         while parts:
@@ -142,7 +152,6 @@ class RunBranch:
         return self.of_those_in(head, list(self._stored_receipts(head))) if head else []
 
     def of_those_in(self, revision: str, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """Return the receipts whose files are in the commit `revision`."""
         return [receipt for receipt, is_there in self._looked_up(revision, receipts) if is_there]
 
     def delete(self) -> None:
@@ -156,7 +165,7 @@ class RunBranch:
                 raise
 
     def _heads(self) -> dict[str, str]:
-        """Return the head commit of each branch. Includes the pull request that the run is published on."""
+        """Return the head commit of each branch. Includes a pull request if the run is published on one."""
         is_pull_request = self._target.startswith(PULL_REQUEST)
         refs = self._api.list_repo_refs(self._repo_id, repo_type="dataset", include_pull_requests=is_pull_request)
         pull_requests = {pull_request.ref: pull_request.target_commit for pull_request in refs.pull_requests or ()}
@@ -168,14 +177,13 @@ class RunBranch:
         return stored.only(not is_there for _, is_there in self._looked_up(revision, stored))
 
     def _looked_up(self, revision: str, receipts: Iterable[Receipt]) -> Iterator[tuple[Receipt, bool]]:
-        """Yield each receipt, and whether the commit has its files. Works in batches to save memory."""
         left = iter(receipts)
         while some := list(islice(left, _PATHS_PER_REQUEST // 2)):
             digests = self.digests_at(revision, [file.path for file, _ in each_file(some)])
             yield from ((receipt, is_among(receipt, digests)) for receipt in some)
 
     def digests_at(self, revision: str, wanted: Iterable[str]) -> set[FileDigest]:
-        """Return path and sha256 of the files that a commit has at these paths."""
+        """Return the path and sha256 of each file that the commit `revision` has at one of these paths."""
         paths = iter(wanted)
         found: set[FileDigest] = set()
         while some := list(islice(paths, _PATHS_PER_REQUEST)):
@@ -190,7 +198,7 @@ class RunBranch:
             )
 
     def _reservations(self, published: Collection[str]) -> dict[str, datetime | None]:
-        """Return the other runs that reserved the repository and are not published, and when they did."""
+        """Return the other, unpublished runs that have reserved the repository, and the times of their reservations."""
         others = {name.removeprefix(_BRANCHES) for name in self.all_of_runs() if name != self.name}
         return {other: self._reserved_at(other) for other in sorted(others - {*published}) if self._has_spec(other)}
 
@@ -199,7 +207,7 @@ class RunBranch:
         return self._api.file_exists(self._repo_id, _spec_path(run_id), repo_type="dataset", revision=revision)
 
     def _reserved_at(self, run_id: str) -> datetime | None:
-        """Return when a run reserved its branch, by the Hub's clock. None if it did not, or the branch is gone."""
+        """Return when a run reserved the repository, by the Hub's clock. None if it did not, or its branch is gone."""
         try:
             commits = self._api.list_repo_commits(self._repo_id, repo_type="dataset", revision=f"{_BRANCHES}{run_id}")
         except RevisionNotFoundError:
@@ -207,7 +215,7 @@ class RunBranch:
         return next((commit.created_at for commit in commits if commit.title == _reservation(run_id)), None)
 
     def _document(self, wave: Sequence[Receipt]) -> dict[str, bytes]:
-        """Make the file of a wave's receipts. Its name is a digest, so repeating the wave writes the same file."""
+        """Return the file of a wave's receipts. Its name is a digest, so a repeated wave writes the same file."""
         content = b"".join(receipt.to_json() + b"\n" for receipt in wave)
         name = hashlib.sha256(content).hexdigest()[:16]
         return {f"{self._receipts_folder}/{name}.jsonl": content}

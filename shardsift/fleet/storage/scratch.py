@@ -18,7 +18,10 @@ _LOCK = "lock"
 
 @contextmanager
 def scratch_folder(parent: Path | None) -> Iterator[Path]:
-    """Make a folder in `parent` or the temporary folder, for the length of a block. Raises TransientError."""
+    """Make a folder in `parent`, or in the temporary folder, for the length of a block.
+
+    Raises TransientError if the folder cannot be made.
+    """
     parent = parent or Path(tempfile.gettempdir())
     try:
         made = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True)
@@ -34,7 +37,6 @@ def scratch_folder(parent: Path | None) -> Iterator[Path]:
 
 
 def remove_abandoned(parent: Path | None) -> None:
-    """Remove the scratch folders of processes that have ended."""
     for lock in (parent or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*/{_LOCK}"):
         if _is_free(lock):
             shutil.rmtree(lock.parent, ignore_errors=True)
