@@ -1,7 +1,7 @@
-"""Measure how `--unique` finds equal texts: seconds, memory and disk for many digests, of which three of four are doubled.
+"""Measure how `--unique` finds equal texts: seconds, memory and disk for many digests. On average, four rows share a text.
 
-Writes shards of random digests as a run has them, with texts of some 100 characters. Looks for the duplicates as the
-finalizer does, then does all of it: looks for them and rewrites the data files without them.
+Writes shards of random digests as a run has them, with texts of some 100 characters. First only looks for the duplicates,
+as the finalizer does. Then does all of it: looks for them and rewrites the data files without them.
 """
 
 import argparse
@@ -122,7 +122,7 @@ def _peak_mib() -> int:
 
 @contextmanager
 def _disk(folder: Path) -> Iterator[list[int]]:
-    """Note the bytes of a folder's files every tenth of a second."""
+    """Record the size of a folder's files every tenth of a second, in the yielded list."""
     sizes, over = [0], threading.Event()
 
     def look() -> None:

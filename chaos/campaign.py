@@ -43,7 +43,7 @@ def campaign(plan: CampaignPlan, folder: Path, say: Callable[[str], None]) -> li
 
 
 def _undisturbed(place: Place, hub: HubServer) -> Digests:
-    """The files of each variant, and those of the parts, which the extensions extend.
+    """Do a run of each variant, part and extension without faults. Returns the digests of their files.
 
     A poisoned variant is published without its poison, so it equals the clean variant.
     """
@@ -61,7 +61,7 @@ def _undisturbed(place: Place, hub: HubServer) -> Digests:
 
 
 def _published(variants: Sequence[Variant], fleet: ChaosFleet, hub: HubServer) -> Digests:
-    """Publish a run of each of these variants, and check its rows."""
+    """Publish a run of each variant, check its rows, and return the digests of its files."""
     outputs = {variant: fleet.folder / "out" / variant.name for variant in variants}
     services, digests = {}, {}
     for variant, output in outputs.items():

@@ -25,7 +25,7 @@ class Kind(StrEnum):
     FREEZE = "freeze"  # SIGSTOP of a worker for longer than a lease, then SIGCONT: a zombie
     FREEZE_REDIS = "freeze-redis"  # SIGSTOP for a while
     CUT = "cut"  # all connections of a worker to Redis are reset
-    HALF_OPEN = "half-open"  # for a while they drop everything that is sent; then they are reset
+    HALF_OPEN = "half-open"  # connections drop everything that is sent for a while; then they are reset
     DELAY = "delay"  # for a while everything arrives late
     SUPERVISOR = "supervisor"  # SIGKILL of a machine's `worker start`; the kernel sends its workers SIGTERM
     SUPERVISED = "supervised"  # SIGKILL of one of a machine's workers, which the supervisor starts again
@@ -81,7 +81,7 @@ _REPLACED_SECONDS = (0.5, 3.0)  # time for which an input is replaced
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """A planned fault, `after_seconds` after its victim is seen working. `seconds` is 0 for faults without duration."""
+    """A planned fault, `after_seconds` after its victim is seen working. `lasts_seconds` is 0 for a fault without duration."""
 
     kind: Kind
     after_seconds: float
@@ -99,7 +99,7 @@ class Fault:
 
 
 class Promise(StrEnum):
-    """Named after the violation. A report counts each, and all counts must be 0."""
+    """A promise, named after its violation. A report counts the violations, and all counts must be 0."""
 
     LOST = "shards lost"  # neither done nor failed, or not in the manifest
     DOUBLED = "shards doubled"  # recorded by two attempts, or listed twice
@@ -107,7 +107,7 @@ class Promise(StrEnum):
     OTHER_BYTES = "runs with other bytes"  # than a run without faults has
     FALSELY_PUBLISHED = "runs falsely said to be published"  # over files that are missing
     NOT_PUBLISHED = "runs not published"  # in time, or not as they should be
-    WRONGLY_FAILED = "shards wrongly failed"  # or poison that was not, or not after as many crashes as it should be
+    WRONGLY_FAILED = "shards wrongly failed"  # or poison shards that did not fail after the right number of crashes
     LEFT_BEHIND = "things left behind"  # messages, leases, checkpoints, branches, processes
 
 
@@ -121,7 +121,7 @@ class Broken:
 
 
 class Schedule:
-    """`only` has the kinds to inject. Kinds in `enough`, of which there were enough, are left out from then on."""
+    """Plans the faults of each victim from a seed. `only` has the kinds to plan. Kinds in `enough` are no longer planned."""
 
     def __init__(self, seed: int, *, lease_seconds: float, only: Collection[Kind] = tuple(Kind)) -> None:
         self._seed = seed
@@ -130,7 +130,7 @@ class Schedule:
         self.enough: set[Kind] = set()
 
     def is_rough(self, seconds: float) -> bool:
-        """Whether Redis has faults at this time after the beginning of the storm."""
+        """Return whether Redis has faults at this time, in seconds since the storm began."""
         return seconds % _ROUND_SECONDS < _ROUGH_SECONDS
 
     def of_worker(self, name: str) -> Iterator[Planned]:
@@ -155,7 +155,7 @@ class Schedule:
             yield Planned(kind=kind, after_seconds=rng.uniform(*_REDIS_PAUSE_SECONDS), lasts_seconds=seconds)
 
     def of_finalizer(self, name: str) -> Iterator[Planned]:
-        """The kills of a finalizer, half of them while a run is being published."""
+        """Yield the kills of a finalizer. Half of them happen while a run is being published."""
         rng = self.rng_of(name)
         for kind in self._kinds(_FINALIZER_DECK, rng):
             if rng.random() < 0.5:
@@ -164,20 +164,20 @@ class Schedule:
                 yield Planned(kind=kind, after_seconds=rng.uniform(0, _FINALIZER_PAUSE_SECONDS))
 
     def of_producers(self) -> Iterator[Planned | None]:
-        """For each call of `producer enqueue`, the kill or None."""
+        """Yield a kill or None for each call of `producer enqueue`."""
         rng = self.rng_of("producer")
         while True:
             is_killed = Kind.PRODUCER in self._only and rng.random() < _KILLED_PRODUCERS
             yield Planned(kind=Kind.PRODUCER, after_seconds=rng.uniform(0, _PRODUCER_SECONDS)) if is_killed else None
 
     def of_local(self) -> Iterator[Planned]:
-        """The kills of processes of `producer run`."""
+        """Yield the kills of processes of `producer run`."""
         rng = self.rng_of("local runs")
         for kind in self._kinds(_LOCAL_DECK, rng):
             yield Planned(kind=kind, after_seconds=rng.uniform(0, _LOCAL_PAUSE_SECONDS))
 
     def of_files(self, run: int) -> Iterator[Planned]:
-        """The faults of a run's inputs and staged files."""
+        """Yield the faults of a run's inputs and staged files."""
         rng = self.rng_of(f"files of {run}")
         for kind in self._kinds(_FILES_DECK, rng):
             yield Planned(
@@ -186,14 +186,14 @@ class Schedule:
 
     @property
     def output_faults(self) -> int:
-        """How often the published output of each run is damaged."""
+        """The number of times that the published output of each run is damaged."""
         return _OUTPUT_FAULTS if Kind.OUTPUT in self._only else 0
 
     def rng_of(self, victim: str) -> random.Random:
         return random.Random(f"{self._seed} {victim}")
 
     def _kinds(self, deck: dict[Kind, int], rng: random.Random) -> Iterator[Kind]:
-        """Shuffled decks, one after another, so that every kind comes with its intended frequency."""
+        """Yield kinds from shuffled decks, one deck after another, so that every kind has its intended frequency."""
         cards = [kind for kind, times in deck.items() for _ in range(times) if kind in self._only]
         while not self.enough.issuperset(cards):
             rng.shuffle(cards)

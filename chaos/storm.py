@@ -94,7 +94,7 @@ class _Storm:
             )
 
     def look_for_orphans(self) -> None:
-        """The outcome, after the fleet has stopped."""
+        """Add a problem for each process that is left. Call this after the fleet has stopped."""
         self.outcome.problems += problems_of_processes(self._fleet)
 
     def _is_enough(self, seconds: float) -> bool:
@@ -110,7 +110,10 @@ class _Storm:
 
     @property
     def _is_hopeless(self) -> bool:
-        """A storm continues after a few broken promises, to show how often they break, but not after many."""
+        """Whether so many promises are broken that the storm ends.
+
+        It continues after a few broken promises, to show how often they break.
+        """
         return len(self.outcome.problems) >= _MOST_PROBLEMS
 
     def _tick(self, *, begins_runs: bool) -> None:
@@ -160,7 +163,7 @@ class _Storm:
             run.see(event)
 
     def _wants_run(self) -> bool:
-        """Start the next run when the last one is nearly done, so that no worker waits for long."""
+        """Return whether to start the next run: when all others are nearly done, so that no worker waits for long."""
         if self._plan.runs and len(self.outcome.runs) >= self._plan.runs:
             return False
         nearly_done = all(
@@ -237,7 +240,10 @@ class _Storm:
         return self._fleet.ledger.state(run.run_id).publication is not None
 
     def _may_damage(self, run: Run, kind: Kind) -> bool:
-        """What may be damaged now: no file while the run may be being published, and no input while a retry may record it."""
+        """Return whether files of a run may be damaged now.
+
+        Nothing may be damaged while the run may be published, and no input while a retry may record it.
+        """
         try:
             counts = self._fleet.ledger.counts(run.run_id)
         except redis.RedisError:

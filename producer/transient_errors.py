@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 def with_retries(do: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function so that calls are repeated after a TransientError, up to five times. Then the error is raised.
+    """Decorate a function so that it is called again after a TransientError, up to five times. Then the error is raised.
 
-    The function must be safe to call twice. Errors of this machine, such as expired credentials, and errors that ask for
-    a long wait are raised at once.
+    The function must be safe to call twice. Errors of this machine, such as expired credentials, and errors that ask for a
+    long wait are raised at once.
     """
 
     @wraps(do)

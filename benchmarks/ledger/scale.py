@@ -75,7 +75,7 @@ def measure_size(shards: int, *, say: Callable[[str], None]) -> Size:
 
 @contextmanager
 def _ledger_in(folder: Path) -> Iterator[Ledger]:
-    """A Redis with its data in this folder, which logs slow commands."""
+    """Start a Redis with its data in this folder, and yield its ledger. Redis logs slow commands."""
     with embedded_redis(folder) as url:
         ledger = Ledger.connect(Settings(redis_url=url))
         ledger.redis.config_set("slowlog-log-slower-than", _PAUSE_MICROSECONDS)
@@ -95,5 +95,5 @@ def _exhaust(things: Iterable[object]) -> None:
 
 
 def _longest_pause_ms(ledger: Ledger) -> float:
-    """The longest command in the slow log of Redis, which runs one command at a time."""
+    """Return the duration of the longest command in the slow log. Redis runs one command at a time."""
     return max((entry["duration"] / 1000 for entry in ledger.redis.slowlog_get(_SLOW_ENTRIES)), default=0.0)

@@ -62,7 +62,7 @@ class Played:
 
 
 def play(redis_url: str, run_id: str, workers: list[str], pace: Pace, seconds: float) -> Played:
-    """Simulate workers until no shard is due, or for this many seconds. Then they give their shards back."""
+    """Simulate workers until no shard is due, or for `seconds`. Then the workers give their shards back."""
     settings = Settings(redis_url=redis_url)
     app, played = make_app("simulated worker", settings), Played()
     with ExitStack() as stack:

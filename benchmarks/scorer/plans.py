@@ -71,7 +71,10 @@ def chosen_cases(
     repeats: int = 0,
     only: tuple[Name, ...] = (),
 ) -> list[Case]:
-    """The selected cases of the plan. A model that the user names runs over all selected lengths, even outside the plan."""
+    """Return the selected cases of the plan.
+
+    A model that the user names runs over all selected lengths, even outside the plan.
+    """
     cases = [
         case for case in plan.cases if (not models or case.model in models) and (not lengths or case.lengths in lengths)
     ]

@@ -44,7 +44,7 @@ from shardsift.producer.scores.scored_run import ScoredRun, ranked_by, with_text
 
 _PARTS = np.arange(1, 64) / 64  # quantiles of the first shard
 _CELLS = 1 << 15
-_VALUES = 256  # the most of --within
+_VALUES = 256  # upper limit for the number of values of --within
 
 
 class Both(NamedTuple):
@@ -209,7 +209,7 @@ def _spearman(counts: Counts) -> float | None:
 
 
 def _measured(counts: Counts, threshold_of: Mapping[int, float]) -> list[Measured]:
-    """Measure thresholds. `threshold_of` has each by its index among all thresholds of `counts`.
+    """Measure thresholds. `threshold_of` maps an index among the thresholds of `counts` to the threshold.
 
     All rows are labelled, so both limits of an interval equal the estimate.
     """
@@ -223,7 +223,7 @@ def _measured(counts: Counts, threshold_of: Mapping[int, float]) -> list[Measure
 
 
 def _strata(counts: Counts, thresholds: Sequence[float]) -> Iterator[StratumLabels]:
-    """Yield a stratum for each range of scores between two thresholds. All rows are labelled."""
+    """Yield the rows of each range of scores between two thresholds as a stratum. All rows are labelled."""
     bounds = pairwise([-np.inf, *np.array(thresholds, np.float32).tolist(), np.inf])
     for slot, (low, high) in enumerate(bounds):
         here = counts.slots == slot

@@ -9,7 +9,7 @@ _MOST_STRATA = 40  # the largest
 
 
 def evaluation_picture(evaluation: Evaluation) -> bytes:
-    """Draw an evaluation as a PNG. Equal evaluations give equal bytes. Raises UsageError if matplotlib is missing."""
+    """Draw an evaluation as a PNG. Equal evaluations give equal bytes. Raises UsageError if matplotlib is not installed."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

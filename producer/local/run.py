@@ -45,8 +45,8 @@ def run_locally(
 ) -> RunStatus:
     """Do a run with processes on this machine, and return how it ended.
 
-    The same plan resumes an interrupted run. With `progress`, progress is shown on stderr. `on_poll` is called twice a
-    second. Raises UsageError if the run cannot start or no worker can score, KeyboardInterrupt on Ctrl-C or SIGTERM.
+    The same plan resumes an interrupted run. `progress` shows progress on stderr. `on_poll` is called twice a second. Raises
+    UsageError if the run cannot start or no worker can score, KeyboardInterrupt on Ctrl-C or SIGTERM.
     """
     spec = plan.spec
     kinds = [scorer_kind(scoring.served_by.scorer) for scoring in spec.scorings]
@@ -123,7 +123,7 @@ def _finalizer(spec: RunSpec, settings: Settings) -> Kept:
 def _workers(
     spec: RunSpec, settings: Settings, workers: int | None, kinds: Sequence[ScorerKind], *, shards: int
 ) -> Kept:
-    """Run `worker start` with `workers` workers for this run's models.
+    """Start `worker start` with `workers` workers for this run's models.
 
     Default: one per GPU. If no scorer uses a GPU: one per core, but no more than shards.
     """

@@ -81,7 +81,7 @@ def _score_problems(table: pa.Table, receipt: Receipt, spec: RunSpec) -> Iterato
 def kept_faults(
     data: RowGroups, rows: ScoredRows, receipt: Receipt, spec: RunSpec, *, rows_of_file: int
 ) -> list[Fault]:
-    """Check a shard's kept rows against its scores. `rows_of_file` counts the rows of all shards in its data file."""
+    """Check a shard's kept rows against its scores. `rows_of_file` is the number of rows of all shards in its data file."""
     problems = _kept_problems(data, rows, receipt, spec, rows_of_file)
     return [Fault(path=receipt.data.path, problem=problem) for problem in problems]
 

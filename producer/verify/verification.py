@@ -26,7 +26,7 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Verification:
-    """The result for a whole dataset. Row counts are the manifest's totals; without a manifest all counts are 0.
+    """The result for a whole dataset. Row counts are the manifest's totals. Without a manifest, all counts are 0.
 
     `str()` of it is what `producer verify` prints.
     """
