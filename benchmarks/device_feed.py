@@ -160,7 +160,6 @@ def main(
 
 
 def _simulated(folder: Path, model: Model, *, rate: float, graphed: bool) -> tuple[SequenceClassifier, Device]:
-    """Return a scorer on the simulated device, and the device."""
     tokenizer = read_tokenizer(verified_demo_encoder())
     config = config_of(model, vocabulary=len(tokenizer))
     shape = Shape.of(config)
@@ -224,7 +223,6 @@ def _score(
     pace: WindowPace,
     may_begin_next: threading.Event,
 ) -> str:
-    """Score a shard. Adds the seconds of each phase to `seconds`."""
     time.sleep(open_seconds)
     progress, checkpoint = _Launching(pace, may_begin_next), Checkpoint({}, lambda first_row, scores: None)
     claim = claim_of(source, Path(output.uri), scorer.dtype)

@@ -48,8 +48,6 @@ class _Shard:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedRun(RankedRun):
-    """A run whose stored scores are those of a population."""
-
     population: Population
 
     def read(self, values: Values) -> Iterator[tuple[Receipt, Integers, Rows]]:

@@ -55,8 +55,6 @@ Facts = Iterator[tuple[str, object]]
 
 
 class Kit:
-    """The models and texts of the steps, in a folder of this machine."""
-
     def __init__(self, tokenizer: str, folder: Path) -> None:
         self.tokenizer = tokenizer
         self.folder = folder
@@ -162,7 +160,7 @@ def rates(kit: Kit) -> Facts:
 
 
 def graphs(kit: Kit) -> Facts:
-    """Yield the time to record each fixed size, and of a full batch, graphed and packed.
+    """Yield for each fixed size the time to record it, and the time of a full batch, graphed and packed.
 
     Then yield the rate for FineWeb's lengths.
     """
@@ -196,7 +194,7 @@ def _graph(graph: Graphed, average: int, longest: int) -> object:
 
 
 def sizes(kit: Kit) -> Facts:
-    """Yield the rates of batches of other sizes. The first run of a graph compiles."""
+    """Yield the rates of batches of other sizes. The first run of a graph includes its compilation."""
     for model in MODELS:
         for way in ("packed", "graphed"):
             for size in SIZES:
@@ -302,7 +300,6 @@ def lack_of_memory(kit: Kit) -> Facts:
 
 
 def shards(kit: Kit) -> Facts:
-    """Yield the rates of whole shards, from Parquet to staged files."""
     from benchmarks.scorer.whole_shard import OursShard
 
     for model, lengths in [(MODELS[0], Lengths.FINEWEB), (MODELS[-1], Lengths.FINEWEB), (MODELS[0], Lengths.SHORT)]:

@@ -48,7 +48,6 @@ class Provenance:
 
 
 def provenance_of(module: str) -> Provenance:
-    """Describe this machine now, and the command `python -m <module>` with its arguments."""
     return Provenance(
         machine=_machine(),
         versions={"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
@@ -103,7 +102,6 @@ class Table:
 
 
 def markdown(title: str, found: Provenance, facts: Mapping[str, str], tables: Sequence[Table]) -> str:
-    """Format a report for a terminal and for a file: what was measured, where and how, then the tables."""
     machine = found.machine
     described = f"{machine.cpu}, {machine.cores} cores ({', '.join(machine.cpu_flags)}), {machine.memory_gib} GiB"
     told = {

@@ -109,7 +109,6 @@ def _texts(numbers: npt.NDArray[np.int64]) -> pa.Array:
 
 
 def _record(ledger: Ledger, spec: RunSpec, receipts: Sequence[Receipt]) -> None:
-    """Record that a worker has done each shard."""
     shards = [a_shard(receipt.shard) for receipt in receipts]
     ledger.create_run(spec, shards, now=1.0)
     for shard, receipt in zip(shards, receipts, strict=True):

@@ -34,7 +34,6 @@ class CampaignPlan:
 
 
 def campaign(plan: CampaignPlan, folder: Path, say: Callable[[str], None]) -> list[Outcome]:
-    """Run the storms one after another, and compare each with runs without faults."""
     place = prepare(folder, shards=plan.shards, rows=_ROWS, seed=plan.seed)
     with HubServer(xet=plan.xet) as hub:
         say("Runs without faults")
@@ -61,7 +60,6 @@ def _undisturbed(place: Place, hub: HubServer) -> Digests:
 
 
 def _published(variants: Sequence[Variant], fleet: ChaosFleet, hub: HubServer) -> Digests:
-    """Publish a run of each variant, check its rows, and return the digests of its files."""
     outputs = {variant: fleet.folder / "out" / variant.name for variant in variants}
     services, digests = {}, {}
     for variant, output in outputs.items():

@@ -11,8 +11,6 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """A fault of one process, of its network, or of a run's files."""
-
     CHILD = "child"  # SIGKILL of the process that scores
     PARENT = "parent"  # SIGKILL of a worker's main process; its child ends a moment later
     GROUP = "group"  # SIGKILL of all of a worker's processes at once: the machine is gone
@@ -171,13 +169,11 @@ class Schedule:
             yield Planned(kind=Kind.PRODUCER, after_seconds=rng.uniform(0, _PRODUCER_SECONDS)) if is_killed else None
 
     def of_local(self) -> Iterator[Planned]:
-        """Yield the kills of processes of `producer run`."""
         rng = self.rng_of("local runs")
         for kind in self._kinds(_LOCAL_DECK, rng):
             yield Planned(kind=kind, after_seconds=rng.uniform(0, _LOCAL_PAUSE_SECONDS))
 
     def of_files(self, run: int) -> Iterator[Planned]:
-        """Yield the faults of a run's inputs and staged files."""
         rng = self.rng_of(f"files of {run}")
         for kind in self._kinds(_FILES_DECK, rng):
             yield Planned(
@@ -186,7 +182,6 @@ class Schedule:
 
     @property
     def output_faults(self) -> int:
-        """The number of times that the published output of each run is damaged."""
         return _OUTPUT_FAULTS if Kind.OUTPUT in self._only else 0
 
     def rng_of(self, victim: str) -> random.Random:

@@ -137,7 +137,6 @@ class FileVictim:
 
 
 def _flip(file: Path, rng: random.Random) -> None:
-    """Flip one bit, so that the size stays the same."""
     content = bytearray(file.read_bytes())
     content[rng.randrange(len(content))] ^= _FLIP
     _overwrite(file, bytes(content))

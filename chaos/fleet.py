@@ -83,7 +83,6 @@ class ChaosFleet:
         self._operators: dict[int, Service] = {}  # number of a run → its `producer finalize` or `producer retry`
 
     def local_runs(self, variants: tuple[Variant, ...], schedule: Schedule) -> LocalRuns:
-        """Create the `producer run` victims beside the fleet, with a Redis of their own."""
         orders = InjectedFaults(self.folder / "faults-of-local", window_rows=self.plan.window_rows)
         orders.use_stand_in(rows_a_batch=self.plan.rows_a_batch, seconds_a_batch=self.plan.seconds_a_batch)
         environment = self._environment("", "local") | orders.environment | {"SHARDSIFT_THREADS": "1"}
@@ -190,7 +189,6 @@ class ChaosFleet:
             service.stop()
 
     def processes(self) -> list[psutil.Process]:
-        """Return all living processes of this storm, including children."""
         return [process for process in psutil.process_iter() if self._is_ours(process)]
 
     def _is_ours(self, process: psutil.Process) -> bool:

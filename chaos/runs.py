@@ -65,7 +65,6 @@ class Run:
         return self.open_shards == self.variant.poison
 
     def enqueue_again(self) -> None:
-        """Run the same command again, as an operator does after the ledger or the output lost something."""
         self.run_id = ""
         self.needs_repair = False
         self._run_again()

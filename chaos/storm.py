@@ -31,7 +31,6 @@ _SWEPT_RUNS = 4  # verified runs that stay in the sweep; hundreds of them would 
 
 
 def storm(plan: StormPlan, place: Place, hub: HubServer, undisturbed: Digests, say: Callable[[str], None]) -> Outcome:
-    """Inject faults, let the runs finish, then check what is left."""
     with _Storm(plan, place, hub, undisturbed, say).raging() as one:
         one.rage()
         one.die_down()

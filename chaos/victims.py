@@ -53,7 +53,6 @@ class Service:
         )
 
     def start_again(self) -> None:
-        """Start the command again, after its process has ended."""
         self._running.close()
         self.start()
 
@@ -75,7 +74,6 @@ class Victim:
         self._due_at: float | None = None
 
     def calm_down(self) -> None:
-        """Plan no more faults."""
         self._plans = iter(())
         self._next = self._due_at = None
 

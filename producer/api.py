@@ -65,7 +65,7 @@ def run(
 
     workers: worker processes. Default: one per GPU, or one on the CPU.
     verify: read all published files and compare their sha256, not only their sizes.
-    score_again: score rows again that another run has scored with another filter. Otherwise that is an error.
+    score_again: score the rows even if another run has scored them for another filter. Otherwise that is an error.
     progress: show progress on stderr.
     redis_url: the Redis to use. Default: the environment's REDIS_URL, otherwise a Redis that this call starts.
 
@@ -254,14 +254,14 @@ def evaluate(
 
     labels: the labelled rows of `sample`: a DataFrame, another table, or a file. Or another run of the same input, by place
         or id: its scores are the labels, all shares are exact, and `agreement` has the rank correlation.
-    at: thresholds to measure, in addition to the filter's and those of `scores`. The first is the one to judge. Default: the
-        filter's threshold is the one to judge.
+    at: more thresholds to measure. The filter's and those of `scores` are always measured. The threshold to judge is the
+        first one named here, by default the filter's.
     positive: the condition for good labels, like "label >= 3". Default: "label = 1" if all labels are 0 or 1, otherwise
         numbers at or above the threshold.
     within: also measure each value of this column.
     judge: a model that gave the labels.
-    unweighted: each row had the same chance to be drawn, so `labels` needs no stratum and weight.
-    disagreeing: how many of the rows on which two runs disagree most to return in the result's `disagreeing`.
+    unweighted: assume that each row had the same chance to be drawn. Then `labels` needs no columns `stratum` and `weight`.
+    disagreeing: the number of rows in the result's `disagreeing`: the rows on which the two runs disagree most.
     target, redis_url: as for `scores`. input: as for `sample`.
 
     Raises UsageError if the labelled rows were not drawn from this run, or if two runs have no row in common.
@@ -367,7 +367,6 @@ def _run_of(run_id: str | None, redis_url: str | None, *, to: str) -> Iterator[t
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Name options in errors as keywords, and convert errors of Redis to ours."""
     try:
         with keyword_errors():
             yield

@@ -31,7 +31,6 @@ def producer_checks(settings: Settings) -> list[Check]:
 
 
 def fleet_checks(settings: Settings) -> list[Check]:
-    """Return the checks of Redis, of a worker for each run with open shards, and of a finalizer."""
     return [
         *redis_checks(settings, OF_PRODUCERS, otherwise=_own_server),
         Check(name="workers", run=partial(_workers, settings), mend=REDIS_MEND, needs=("redis rights",)),

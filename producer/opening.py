@@ -41,7 +41,7 @@ def refuse_place(target: str) -> None:
 
 
 def refuse_model(target: str) -> None:
-    """Raise UsageError if `target` is the folder of a model, such as `worker train` writes. An output is expected."""
+    """Raise UsageError if `target` is a model's folder, such as `worker train` writes, because an output is expected."""
     if not is_url(target) and (local_path(target) / "config.json").is_file():
         model = _as_argument(target)
         raise UsageError(f"{target} is a model, not a dataset. To use it: --model {model}")

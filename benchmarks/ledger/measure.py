@@ -41,8 +41,6 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Latency:
-    """The latency of one kind of call, as its callers saw it."""
-
     calls: int
     p50_ms: float
     p99_ms: float
@@ -51,8 +49,6 @@ class Latency:
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """A part of the run in which all workers have the same pace."""
-
     name: str
     seconds: float
     shards: int  # that were done
@@ -217,7 +213,7 @@ def memory_of(client: redis.Redis, shards: int, empty_bytes: int) -> Memory:
 
 
 def settled(client: redis.Redis) -> dict[str, int]:
-    """Wait until Redis does not rewrite its file, and return its memory figures."""
+    """Wait until Redis has finished rewriting its file, and return its memory figures."""
     while client.info("persistence")["aof_rewrite_in_progress"] or client.info("persistence")["aof_rewrite_scheduled"]:
         time.sleep(0.1)
     return dict(client.info("memory"))

@@ -15,7 +15,6 @@ _REVISION = "9bb295ddab0e05d785b879661af7260fed5140fc"
 
 
 def fineweb_spec(number: int) -> RunSpec:
-    """Make the spec of a run. Each `number` gives a different run."""
     return RunSpec(
         input_uris=(f"hf://datasets/HuggingFaceFW/fineweb@{_REVISION}/data/*/*.parquet",),
         input_revision=_REVISION,
@@ -112,6 +111,5 @@ def receipt_of(run_id: str, shard: Shard, *, token: str, attempt: int = 1, worke
 
 
 def _histogram(rows: int) -> Histogram:
-    """Make a histogram of regression scores from -1 to 5, with rows in every bin."""
     bins = range(-4, 20)
     return Histogram(bins_per_unit=4, rows_by_bin=dict.fromkeys(bins, rows // len(bins)))

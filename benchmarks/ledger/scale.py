@@ -21,8 +21,6 @@ _SLOW_ENTRIES = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """The figures of a run with this many shards."""
-
     shards: int
     create_seconds: float
     sweep_ms: float  # take_due and counts, the median

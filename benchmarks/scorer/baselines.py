@@ -44,7 +44,7 @@ class Reference:
 
 
 class Dask:
-    """Score like the article, over Dask partitions: here one partition and one thread, as in each of its workers.
+    """Score over Dask partitions: here one partition and one thread, as in each worker of the article.
 
     The pipeline is loaded while the clock runs, as the article does for each partition.
     """

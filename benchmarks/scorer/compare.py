@@ -37,8 +37,6 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class Entrant:
-    """Facts about a contender that do not change from round to round."""
-
     dtype: str
     load_seconds: float
     tokens_sent: int  # padding included
@@ -95,8 +93,6 @@ def compare(
 
 
 class _Contest:
-    """The contenders that still take part, and their latest scores."""
-
     def __init__(
         self, case: Case, lineup: Lineup, texts: list[str], warmup_rows: int, say: Callable[[str], None]
     ) -> None:

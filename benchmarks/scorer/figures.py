@@ -27,7 +27,6 @@ class CaseFigures:
 
 
 def figures_of(comparison: Comparison, peaks: dict[str, float]) -> CaseFigures:
-    """Compute the figures of a case. `peaks` has the peaks of its model, by number format."""
     end_to_end = Name.OURS_SHARD if Name.OURS_SHARD in comparison.entrants else Name.OURS
     shares, processor_shares = _ratios(comparison, Name.OURS_FORWARD, end_to_end)
     return CaseFigures(

@@ -190,7 +190,6 @@ def _run(plan: "Plan", *, as_json: bool, before: "Published | None" = None, **ho
 
 
 def _say_sent(replaced: "Published") -> None:
-    """Say how many bytes of a changed dataset were sent. Unchanged files are not sent again."""
     from shardsift.fleet.scorers.stored_scores import published_run
     from shardsift.fleet.storage.inspection import files_of
     from shardsift.producer.transient_errors import with_retries

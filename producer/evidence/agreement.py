@@ -184,10 +184,10 @@ def _counted(shards: Iterable[Both], thresholds: Sequence[float], positive: str)
 
 
 def _cells(both: Both, parts: Sequence[Scores]) -> Iterator[Integers]:
-    """Yield two arrays: the cell of each row's score, then that of each row's label.
+    """Yield two arrays: the cell of each row's score, and the cell of each row's label.
 
     A cell is a narrow range of scores, by number; a higher number means higher scores. `parts` has the quantiles of the
-    scores and those of the labels, which divide the cells further.
+    scores and the quantiles of the labels, which divide the cells further.
     """
     for scores, edges in zip((both.scores, both.labels), parts, strict=True):
         keys = keys_of(scores, np.zeros(len(scores), np.int64))
@@ -223,7 +223,6 @@ def _measured(counts: Counts, threshold_of: Mapping[int, float]) -> list[Measure
 
 
 def _strata(counts: Counts, thresholds: Sequence[float]) -> Iterator[StratumLabels]:
-    """Yield the rows of each range of scores between two thresholds as a stratum. All rows are labelled."""
     bounds = pairwise([-np.inf, *np.array(thresholds, np.float32).tolist(), np.inf])
     for slot, (low, high) in enumerate(bounds):
         here = counts.slots == slot

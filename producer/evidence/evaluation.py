@@ -37,8 +37,6 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class StratumLabels:
-    """A stratum with its number of rows in the run, and how many of them are labelled and good."""
-
     stratum: Stratum
     rows: int
     labels: int

@@ -34,7 +34,6 @@ class Part(NamedTuple):
 
     @property
     def estimate(self) -> float:
-        """The estimated number of good rows."""
         return self.rows * self.good / self.labels if self.labels else self.rows * self.unlabelled_share
 
 
@@ -96,7 +95,6 @@ class Measured:
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of precision and recall."""
         precision = self.precision.value if self.precision else 0.0
         return 2 * precision * self.recall.value / ((precision + self.recall.value) or 1.0)
 

@@ -37,8 +37,6 @@ _WITHOUT_THRESHOLD = Fraction(1, 10)  # draw around the edge of this share of th
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """Rows to label, and lines that say how they were drawn."""
-
     table: pa.Table
     lines: tuple[str, ...]
 

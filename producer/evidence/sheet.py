@@ -87,7 +87,7 @@ def is_sheet(place: Location) -> bool:
 
 
 def read_labels(sheet: Location | ArrowTable, *, is_weighted: bool = True) -> Labels:
-    """Read a sheet. Raises UsageError if it is unreadable, lacks a column, or labels an input row twice."""
+    """Read a sheet. Raises UsageError if it is unreadable, lacks a column, or has different labels for one input row."""
     if isinstance(sheet, (str, PathLike)):
         file = Path(sheet)
         table, content = _read(file)

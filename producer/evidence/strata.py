@@ -97,7 +97,7 @@ def counted_cells(rows_by_cell: Mapping[int, int], threshold: float) -> Cells:
 def strata_around(cells: Cells, values: Values, within: str | None, *, drawn: int) -> list[Stratum]:
     """Divide the rows into strata, none of them empty, for a sample of `drawn` rows.
 
-    On each side of the threshold, a stratum has about twice the rows of the next one towards the threshold. Raises
+    On each side of the threshold, a stratum has about twice the rows of the next stratum towards the threshold. Raises
     UsageError if there are more strata than rows to draw.
     """
     most = max(1, min(len(_GROWTH), drawn // (2 * len(values) * _ROWS_OF_STRATUM)))

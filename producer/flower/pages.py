@@ -178,7 +178,6 @@ def _row(row: NearRow) -> dict[str, object]:
 
 
 def runs_list(ledger: Ledger) -> dict[str, object]:
-    """Return the newest runs with their states. Raises redis.RedisError."""
     run_ids, present = ledger.run_ids(), Present.read(ledger.redis)
     return {
         "present": present_line(present),

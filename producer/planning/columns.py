@@ -127,7 +127,6 @@ def _columns_of_rows(source: Input, chosen: ColumnTypes | None) -> tuple[ColumnT
 
 
 def _lacks_types(kind: pa.Schema | pa.DataType) -> bool:
-    """Return whether a column, or a list or field inside it, has the type null."""
     fields = kind if isinstance(kind, pa.Schema) else map(kind.field, range(kind.num_fields))
     return any(pa.types.is_null(field.type) or _lacks_types(field.type) for field in fields)
 

@@ -108,7 +108,6 @@ def _check_is_apart(output_uri: str, input_uris: Sequence[str]) -> None:
 
 
 def _real_path(uri: str) -> Path | None:
-    """Return the absolute path of a local URI, with links resolved. None for other URIs."""
     return None if is_url(uri) else local_path(uri).resolve()
 
 

@@ -61,8 +61,6 @@ Changed = Literal["refuse", "score"]
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """Options that choose rows to keep by a condition on each row."""
-
     min_score: Annotated[
         float | None,
         keep_option(
@@ -114,8 +112,6 @@ def share_of(text: str) -> Fraction:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """Options that say how `--keep-top` and `--buckets` rank rows by their stored scores."""
-
     score_columns: Annotated[
         tuple[str, ...],
         keep_option(
@@ -139,8 +135,6 @@ class Ranking:
 
 @dataclass(frozen=True, kw_only=True)
 class RefilterOptions(Ranking, Condition):
-    """The options of a run that uses the stored scores of another run."""
-
     keep_top: Annotated[
         str | None,
         keep_option(metavar="SHARE", help="Keep the best rows, like 10%, and those that tie with the last of them."),

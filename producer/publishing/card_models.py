@@ -56,7 +56,6 @@ def _kind(scoring: Scoring) -> str:
 
 
 def _said_of(spec: RunSpec, index: int, receipts: Sequence[Receipt]) -> dict[str, str]:
-    """Return a scoring's cells for the table, by row name."""
     scoring = spec.scorings[index]
     said = {
         "Model": f"{model_name(scoring.model)} at revision `{scoring.model.revision}`{_of_kind(scoring.model)}",

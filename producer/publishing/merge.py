@@ -163,7 +163,6 @@ def _is_in_place(shards: Sequence[Receipt], kind: FileKind) -> bool:
 
 
 def _first_rows(shards: Sequence[Receipt], kind: FileKind) -> list[int]:
-    """Return where each shard's rows start in a file of all these shards."""
     return [0, *accumulate(kind.part_of(receipt).rows for receipt in shards[:-1])]
 
 

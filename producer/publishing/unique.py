@@ -128,8 +128,8 @@ def _settle(
 class _TextSet:
     """A set of texts, represented by a number of rows and a sum of digests.
 
-    `rows` counts the first row of each text, except in earlier runs. Sets with equal `str` are equal. It does not matter
-    which shards have the texts.
+    `rows` counts the first row of each text, unless that row is in an earlier run. Sets with equal `str` are equal. It does
+    not matter which shards have the texts.
     """
 
     rows: int = 0

@@ -253,13 +253,12 @@ def loading_line(status: RunStatus) -> str:
 
 
 def _on_format(status: RunStatus) -> Iterator[str]:
-    """Name the run's number format, unless it is float32, which every worker supports."""
     if status.counts.open and status.number_format not in (None, "float32"):
         yield f"Its scores so far are in {status.number_format}. A worker without this format is refused."
 
 
 def _higher_limit(status: RunStatus) -> str:
-    """Return the command that raises the cost limit, which a run needs before it is resumed. Empty if it is below the limit."""
+    """Return the command that raises the cost limit, needed before a resume. Empty if the cost is below the limit."""
     limit, cost = status.steering.max_cost, status.steering.cost(status.counts.worker_seconds)
     if limit is None or cost is None or cost < limit:
         return ""

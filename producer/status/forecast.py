@@ -33,7 +33,7 @@ class Remaining:
 
 
 def remaining(counts: Counts, pace: Pace, running: Sequence[RunningShard]) -> Remaining | None:
-    """Estimate the time left. None if no worker is scoring, or if no shard is done, because the rows of a shard are unknown.
+    """Estimate the time left. None if no worker is scoring, or if no shard is done: then the size of a shard is unknown.
 
     Assumes that a silent or stalled shard starts again when its lease ends.
     """

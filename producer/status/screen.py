@@ -62,7 +62,6 @@ def status_lines(status: RunStatus) -> list[str]:
 
 
 def _kept(status: RunStatus) -> Iterator[str]:
-    """Yield the share of rows that the filter keeps so far and, while shards are open, a histogram of the scores."""
     if (status.where or "").lower() == "false":
         yield "kept     no row: this run publishes scores, by which rows can be chosen"
     elif status.counts.open and status.rows_written:
@@ -94,7 +93,6 @@ def _errored(status: RunStatus) -> Iterator[str]:
 
 
 def _unfinished(status: RunStatus) -> str:
-    """Name the rows scored in unfinished shards. The other counts of rows exclude them. Empty if there are none."""
     rows = status.counts.rows_running
     return f"; {rows:,} scored in shards that are not done" if rows else ""
 
@@ -109,7 +107,6 @@ def _speed(status: RunStatus) -> str:
 
 
 def _spent(status: RunStatus) -> Iterator[str]:
-    """Yield the time for which workers have held shards, and its cost if a price is known."""
     left, seconds = status.remaining, status.counts.worker_seconds
     if seconds:
         coming = f", about {shown_duration(left.worker_seconds)} to come" if left else ""

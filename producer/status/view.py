@@ -79,7 +79,6 @@ class RunStatus(RunState):
         return "\n".join(status_screen(self))
 
     def _repr_html_(self) -> str:
-        """Return the screen of `producer status` as HTML, for notebooks."""
         return f"<pre>{html.escape(str(self))}</pre>"
 
     @property
@@ -186,7 +185,6 @@ class RunStatus(RunState):
 
     @property
     def stalled(self) -> tuple[RunningShard, ...]:
-        """Running shards whose worker reports no progress."""
         return tuple(shard for shard in self.running if shard.is_stalled)
 
     @property

@@ -170,7 +170,6 @@ def _expected(
 
 
 def _first_difference(expected: Iterator[pa.Table], data: RowGroups, receipt: Receipt) -> str | None:
-    """Describe the first difference between the shard's kept rows and the expected rows. None if they are equal."""
     actual = _RowStream(data.rows(receipt.kept), data.file.schema_arrow)
     first = 0
     for table in expected:
@@ -187,8 +186,6 @@ def _first_difference(expected: Iterator[pa.Table], data: RowGroups, receipt: Re
 
 
 class _RowStream:
-    """A cursor over the rows of a file."""
-
     def __init__(self, tables: Iterator[pa.Table], schema: pa.Schema) -> None:
         self._tables = tables
         self._rest = schema.empty_table()
