@@ -51,9 +51,9 @@ from shardsift.worker.shard.vitals import Progress, WindowPace
 from shardsift.worker.training.base_model import verified_demo_encoder
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-H200 = 466e12  # operations per second that BERT-base's kernels reach of 790e12: docs/performance.md
-_QUEUED = 5  # batches, beyond which a launch waits
-_RUST_SECONDS, _RUST_CORES = 557e-6, 12.8  # to tokenize a row of FineWeb on one core, and cores that tokenize
+H200 = 466e12  # operations per second of BERT-base's kernels; the peak is 790e12: docs/performance.md
+_QUEUED = 5  # queued batches; a further launch waits
+_RUST_SECONDS, _RUST_CORES = 557e-6, 12.8  # to tokenize a FineWeb row on one core; number of cores
 _DIFFERENT_TEXTS = 2_048
 _GRAPH_SECONDS = 1e-4
 

@@ -50,7 +50,7 @@ BUDGET = 1_024 if TINY else 32_768  # tokens of a batch
 SIZES = (BUDGET,) if TINY else (16_384, BUDGET)
 ROWS = 64 if TINY else 16_384
 WINDOW_ROWS = 8_192
-SECONDS = 90  # at most for a fact that may need to compile
+SECONDS = 90  # limit for one fact, which may need to compile
 Facts = Iterator[tuple[str, object]]
 
 

@@ -16,7 +16,7 @@ from support.waiting import wait_until
 
 _ROWS = 48
 _UNDISTURBED_SECONDS = 300.0  # limit for each run without faults
-_POISON_ATTEMPTS = 3  # so these runs must not have faults that count as crashes of healthy shards
+_POISON_ATTEMPTS = 3  # few, so these runs have no faults that count as crashes of healthy shards
 _POISON_SECONDS = 600.0
 _NO_CRASHES = (*NOTICES, Kind.FINALIZER, Kind.REDIS, Kind.PRODUCER, Kind.SUPERVISOR, Kind.FREEZE_SUPERVISOR, Kind.CUT)
 

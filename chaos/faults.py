@@ -24,12 +24,12 @@ class Kind(StrEnum):
     FREEZE_REDIS = "freeze-redis"  # SIGSTOP for a while
     CUT = "cut"  # all connections of a worker to Redis are reset
     HALF_OPEN = "half-open"  # connections drop everything that is sent for a while; then they are reset
-    DELAY = "delay"  # for a while everything arrives late
+    DELAY = "delay"  # everything arrives late for a while
     SUPERVISOR = "supervisor"  # SIGKILL of a machine's `worker start`; the kernel sends its workers SIGTERM
     SUPERVISED = "supervised"  # SIGKILL of one of a machine's workers, which the supervisor starts again
     NOTICE_SUPERVISOR = "notice-supervisor"  # SIGTERM of `worker start`, which passes it on to its workers
     FREEZE_SUPERVISOR = "freeze-supervisor"  # SIGSTOP of `worker start` for a while; its workers go on
-    LOCAL = "local"  # SIGKILL of any process of a `producer run`: of itself, its Redis, a worker, …
+    LOCAL = "local"  # SIGKILL of any process of a `producer run`: the command, its Redis, a worker, …
     STAGED = "staged"  # a staged file is changed, truncated, emptied or deleted
     INPUT = "input"  # an input file is replaced by one with other rows, and restored after a while
     OUTPUT = "output"  # published files are damaged or deleted; then the same command is run again
@@ -63,7 +63,7 @@ _REDIS_DECK = {Kind.REDIS: 5, Kind.POWER: 2, Kind.FREEZE_REDIS: 1}
 _FINALIZER_DECK = {Kind.FINALIZER: 1}
 _LOCAL_DECK = {Kind.LOCAL: 1}
 _FILES_DECK = {Kind.STAGED: 1, Kind.INPUT: 1}
-_WORKER_PAUSE_SECONDS = 1.6  # at most, from the first claim to the fault, so that any part of a shard may be hit
+_WORKER_PAUSE_SECONDS = 1.6  # longest time from the first claim to the fault; any part of a shard may be hit
 _REDIS_PAUSE_SECONDS = (0.2, 1.5)
 # Faults of Redis come in bursts, because otherwise they would disturb every recovery.
 _ROUND_SECONDS, _ROUGH_SECONDS = 60.0, 32.0
@@ -72,7 +72,7 @@ _END_OF_RUN_SECONDS = 0.4  # duration of a publication after the last shard
 _PRODUCER_SECONDS = 2.0  # duration of an enqueue
 _KILLED_PRODUCERS = 0.25
 _LOCAL_PAUSE_SECONDS = 8.0
-_FILES_SECONDS = 0.8  # at most, from one fault of a run's files to the next
+_FILES_SECONDS = 0.8  # longest time from one fault of a run's files to the next
 _OUTPUT_FAULTS = 3  # per run, one after each of its publications
 _REPLACED_SECONDS = (0.5, 3.0)  # time for which an input is replaced
 
@@ -84,7 +84,7 @@ class Planned:
     kind: Kind
     after_seconds: float
     lasts_seconds: float = 0.0
-    at_the_end_of_a_run: bool = False  # a finalizer's: wait until a run is about to be published
+    at_the_end_of_a_run: bool = False  # for a finalizer: wait until a run is about to be published
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +102,8 @@ class Promise(StrEnum):
     LOST = "shards lost"  # neither done nor failed, or not in the manifest
     DOUBLED = "shards doubled"  # recorded by two attempts, or listed twice
     COMMITTED_TWICE = "runs committed twice"
-    OTHER_BYTES = "runs with other bytes"  # than a run without faults has
-    FALSELY_PUBLISHED = "runs falsely said to be published"  # over files that are missing
+    OTHER_BYTES = "runs with other bytes"  # other than those of a run without faults
+    FALSELY_PUBLISHED = "runs falsely said to be published"  # although files are missing
     NOT_PUBLISHED = "runs not published"  # in time, or not as they should be
     WRONGLY_FAILED = "shards wrongly failed"  # or poison shards that did not fail after the right number of crashes
     LEFT_BEHIND = "things left behind"  # messages, leases, checkpoints, branches, processes

@@ -21,7 +21,7 @@ from shardsift.fleet.ledger.base import Keys
 from shardsift.fleet.process.broker import queue_lists
 
 Digests = dict[str, dict[str, str]]  # name of a variant → path of a published file → its sha256
-_CRASHES = 3  # without progress, until a poison shard is failed: SHARDSIFT_MAX_ATTEMPTS of fleets with such runs
+_CRASHES = 3  # crashes without progress until a poison shard fails: SHARDSIFT_MAX_ATTEMPTS in such fleets
 _RACE_SECONDS = 2.0  # from the time a finalizer looks at the output until it publishes
 _CALM_SECONDS = 30.0  # for the last messages to be consumed
 

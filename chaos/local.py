@@ -18,7 +18,7 @@ from chaos.runs import run_command
 from chaos.victims import Service, Victim
 from support.outputs import data_digests
 
-_KILL_SECONDS = 180.0  # of a run, in which processes are killed: progress is promised for faults that end
+_KILL_SECONDS = 180.0  # kill a run's processes for this long: progress is promised only if faults end
 _SECONDS = 300.0  # limit for each run
 _AGAIN = "Run the same command again later"  # output of a command if its Redis is killed before the run is enqueued
 
@@ -51,7 +51,7 @@ class LocalRuns:
         self._model = model
         (folder / "tmp").mkdir(parents=True)
         self._environment = environment | {"SHARDSIFT_STATE_DIR": str(folder / "state"), "REDIS_URL": ""}
-        self._environment |= {"TMPDIR": str(folder / "tmp")}  # where a socket is
+        self._environment |= {"TMPDIR": str(folder / "tmp")}  # the folder of the Redis socket
         self._rng = rng
         self._runs: list[_LocalRun] = []
         self._begun = 0

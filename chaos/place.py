@@ -17,7 +17,7 @@ from support.outputs import manifest_lines
 
 # shard → what one of its texts does to its worker
 _POISON = {"000_90000": "kill", "000_90001": "segfault", "000_90002": "runtime error"}
-_FILE_SIZE = "100kB"  # of two or three shards
+_FILE_SIZE = "100kB"  # holds two or three shards
 UNDISTURBED = "undisturbed"  # name of the folder of the fleet without faults
 BASE_TITLE = "Publish run of a part"  # of the commit with the dataset that a run extends
 
@@ -29,7 +29,7 @@ class Variant:
     name: str
     shards: Path
     min_score: float
-    target_file_size: str = "none"  # else the files of some shards are merged
+    target_file_size: str = "none"  # otherwise files of several shards are merged
     poison: frozenset[str] = frozenset()
     base: Path | None = None  # a dataset of some of the shards, which runs of this variant extend
 
@@ -49,8 +49,8 @@ class Place:
     folder: Path
     model: Path
     variants: tuple[Variant, ...]
-    parts: tuple[Variant, ...]  # the same over some of the shards
-    extensions: tuple[Variant, ...]  # of the datasets of the parts
+    parts: tuple[Variant, ...]  # the variants over some of the shards
+    extensions: tuple[Variant, ...]  # variants that extend the datasets of the parts
     poisoned: Variant
 
 

@@ -14,7 +14,7 @@ from chaos.victims import Service
 from support.injected_faults import STAND_IN
 from support.processes import BIN
 
-_TRIES = 60  # of one command; each may find Redis down again
+_TRIES = 60  # tries of one command; Redis may be down at each
 
 
 @dataclass(kw_only=True)
@@ -36,7 +36,7 @@ class Run:
     published_at: float | None = None
     manifest_digest: str = ""  # at its publication
     is_put_back: bool = False  # its output was damaged or its ledger rewound, so it may be published again
-    is_output_damaged: bool = False  # and not yet published again
+    is_output_damaged: bool = False  # damaged, and not yet published again
     needs_repair: bool = False  # a power loss may have taken back the enqueue that repairs its output
     enqueues: int = 1
 

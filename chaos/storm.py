@@ -228,7 +228,7 @@ class _Storm:
     def _is_over(self, run: Run) -> bool:
         if not run.is_enqueued:
             return False
-        if run.needs_repair or not self._fleet.ledger.state(run.run_id).complete:  # a power loss removed it
+        if run.needs_repair or not self._fleet.ledger.state(run.run_id).complete:  # a power loss removed the run
             if run.may_be_enqueued_again:
                 run.enqueue_again()
             return False

@@ -121,7 +121,7 @@ class Worker:
         self.problems: list[str] = []
         self._proxy = proxy
         self._child_pid = 0  # of a machine: the parent of the worker that was last seen
-        self._lasting: tuple[Kind, float] | None = None  # with its end
+        self._lasting: tuple[Kind, float] | None = None  # a fault and when it ends
         self._is_ending = False
         self._leaving: list[tuple[Fault, list[psutil.Process]]] = []  # processes that must end, and why
 
@@ -282,7 +282,7 @@ class RedisVictim:
         self.name = "redis"
         self.server = server
         self.victim = Victim(plans)
-        self._down: tuple[Kind, float] | None = None  # with its end
+        self._down: tuple[Kind, float] | None = None  # a fault and when it ends
         self._is_coming_back = False
 
     @property

@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 from shardsift.fleet.errors import TransientError
 
 _PAUSES_SECONDS = (1, 2, 4, 8, 8)  # as in huggingface_hub
-_LONGEST_PAUSE_SECONDS = 60.0  # if a server asks for a longer pause, give up: a person waits for the command
+_LONGEST_PAUSE_SECONDS = 60.0  # give up if a server asks for a longer pause, because a person is waiting
 logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")

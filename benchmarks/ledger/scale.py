@@ -26,7 +26,7 @@ class Size:
     sweep_ms: float  # take_due and counts, the median
     restore_seconds: float  # all receipts, as after a loss of Redis
     receipts_seconds: float  # read back, as the finalizer does before it publishes
-    first_receipt_seconds: float  # the names of all of them
+    first_receipt_seconds: float  # until the first receipt; reads the names of all
     retry_all_seconds: float
     longest_pause_ms: float  # of Redis during these calls; other clients wait this long
     restart_seconds: float  # until a stopped Redis has started and read its data

@@ -123,7 +123,7 @@ def _most_useful(sizes: Mapping[Stratum, int], kept: Set[Stratum], earlier: Earl
     return added
 
 
-_Hashed = tuple[Integers, Hashes, Integers, Integers]  # the cell, hash, row and number of the shard of each row
+_Hashed = tuple[Integers, Hashes, Integers, Integers]  # each row's cell, hash, row number and shard number
 
 
 class _SmallestHashes:
@@ -137,7 +137,7 @@ class _SmallestHashes:
         self._full, self._highest = self._found[:2]  # cells with `most` rows, and the highest hash of each
 
     def add(self, cells: Integers, hashes: Hashes, rows: Integers, shards: Integers) -> None:
-        if len(self._full):  # drop rows whose hash is too high for a full cell: most rows
+        if len(self._full):  # drop rows whose hash is too high for their full cell
             places = np.searchsorted(self._full, cells) % len(self._full)
             may = (self._full[places] != cells) | (hashes < self._highest[places])
             cells, hashes, rows, shards = cells[may], hashes[may], rows[may], shards[may]

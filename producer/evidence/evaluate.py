@@ -34,7 +34,7 @@ from shardsift.producer.scores.scored_run import ScoredRun, ranked_by, scored_ru
 from shardsift.producer.transient_errors import with_retries
 
 _FEW = 0.001  # share of the rows
-_OFF_BY = 0.01  # rounding error of a number of drawn rows that is computed from a weight
+_OFF_BY = 0.01  # tolerance for a number of drawn rows that is computed from a weight
 
 
 @dataclass(frozen=True, kw_only=True)

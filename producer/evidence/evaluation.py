@@ -105,7 +105,7 @@ class Evaluation(Evidence):
 
     name: str  # the run's id, or where it is published
     labelled_strata: tuple[StratumLabels, ...]  # `strata` as typed values
-    agreement: Agreement | None = None  # if the labels are the scores of another run, which makes all shares exact
+    agreement: Agreement | None = None  # set if the labels are another run's scores; then all shares are exact
     disagreeing: Sequence[DisagreeingRow] = ()  # the largest difference first
     notes: tuple[str, ...] = ()
 

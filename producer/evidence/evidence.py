@@ -30,14 +30,14 @@ class LabelFile:
 class Evidence:
     """The precision and recall of each threshold of a score, with the labels and the scoring that they were measured with."""
 
-    run_id: str  # whose rows were labelled
+    run_id: str  # the run whose rows were labelled
     scores_revision: str  # of that run
     score_column: str
     model: str  # NAME@REVISION
-    scoring: str  # a digest of all that decides the scores
-    threshold: float | None  # that `values` are about
+    scoring: str  # digest of everything that determines the scores
+    threshold: float | None  # at which `values` are measured
     positive: str  # the condition on `label` that makes a row good
-    judge: str | None  # a model that gave the labels
+    judge: str | None  # the model that gave the labels, if a model did
     labels: LabelFile
     strata: tuple[Mapping[str, int | float | str | None], ...]
     thresholds: tuple[Measured, ...]

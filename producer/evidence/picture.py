@@ -5,7 +5,7 @@ from shardsift.producer.evidence.evaluation import Evaluation
 from shardsift.producer.evidence.intervals import share_of_good
 from shardsift.producer.scores.distribution import png_of
 
-_MOST_STRATA = 40  # the largest
+_MOST_STRATA = 40  # only the largest strata are drawn
 
 
 def evaluation_picture(evaluation: Evaluation) -> bytes:

@@ -32,7 +32,7 @@ from shardsift.producer.scores.input_rows import read_rows, source_of
 from shardsift.producer.scores.scored_run import ScoredRun, ranked_by
 from shardsift.producer.transient_errors import with_retries
 
-_WITHOUT_THRESHOLD = Fraction(1, 10)  # draw around the edge of this share of the best rows
+_WITHOUT_THRESHOLD = Fraction(1, 10)  # without a threshold, draw around the score above which this share of rows is
 
 
 @dataclass(frozen=True, kw_only=True)

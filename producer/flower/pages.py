@@ -66,7 +66,7 @@ def add_runs_pages(application: Flower, ledger: Ledger) -> None:
     application.add_handlers(".*", handlers)
 
 
-Read: TypeAlias = Callable[..., Awaitable[bytes]]  # of a run's id, if the address has one
+Read: TypeAlias = Callable[..., Awaitable[bytes]]  # takes a run's id, if the address has one
 
 
 class _Handler(BaseHandler):  # type: ignore[misc]

@@ -52,7 +52,7 @@ LABELLED = pa.schema({"text": pa.string(), "label": pa.float64()})
 class Part(StrEnum):
     """Two disjoint sets of paragraphs, so that a model is not tested on the texts it was trained on."""
 
-    TRAINING = "training"  # to fit a head
+    TRAINING = "training"  # to fit a classification head
     SHARDS = "shards"  # to be scored
 
 

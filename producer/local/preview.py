@@ -41,7 +41,7 @@ from shardsift.producer.status import RunStatus
 from shardsift.producer.transient_errors import with_retries
 
 _SHOWN = 3  # texts of each kind
-_MANY_ROWS = 10**9  # stands for the rows of the input, of which the sample is a small part
+_MANY_ROWS = 10**9  # stands for the number of input rows, which is much larger than the sample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Preview(Looked):
     """The result of a run on a sample of rows. If no row can be read, only the inherited fields have values."""
 
     where: str | None = None
-    kept: Share | None = None  # of the rows, by the filter; None if the run publishes only scores
+    kept: Share | None = None  # share of rows that the filter keeps; None if the run publishes only scores
     errors: dict[str, int] = field(default_factory=dict)  # reason → rows without a score
     rows_per_second: float = 0.0
     device: str = ""

@@ -20,7 +20,7 @@ from shardsift.fleet.process.settings import Settings
 from shardsift.producer.local.keeper import is_free, keep, socket_path
 
 _START_SECONDS = 60.0  # long enough for a busy machine
-_MOST_STARTS = 3  # if the server ends before it answers
+_MOST_STARTS = 3  # number of starts, if the server ends before it answers
 _FULL_BYTES = 1 << 20  # a disk with less free space counts as full
 _ANSWER_SECONDS = 5.0  # a frozen server accepts the connection and never answers
 _STOP_SECONDS = 10.0

@@ -26,7 +26,7 @@ from shardsift.producer.scores.input_rows import read_rows, source_of
 _MOST_VALUES = 256  # different values of the --within column
 _MOST_EDGES = 2048  # for all values together; each may take 32 KiB
 _MOST_KEPT = 1 << 22  # rows kept in memory, 16 bytes each
-_MOST_WEIGHT = 1 << 46  # of a shard: exact in doubles, and 64 bits hold the sum of 100,000 shards
+_MOST_WEIGHT = 1 << 46  # of a shard: exact in doubles, and the sum of 100,000 shards fits in 64 bits
 _PASSES = ((21, 11), (10, 11), (0, 10))  # the bits of the score that each pass decides: lowest bit, number of bits
 _SIGN = 1 << 31
 # The names that Arrow gives its types.

@@ -25,8 +25,8 @@ from shardsift.producer.planning.plan import Plan
 from shardsift.producer.planning.sampled_work import CHARS_PER_TOKEN, SampledShard, Work, sample_shards, work_of
 
 _SECONDS = 3600
-_REMOTE_FOOTERS, _LOCAL_FOOTERS = 16, 2_000  # reading more than this takes too long
-_LINES_BYTES = 1 << 30  # reading more than this of files of lines takes too long
+_REMOTE_FOOTERS, _LOCAL_FOOTERS = 16, 2_000  # reading more footers takes too long
+_LINES_BYTES = 1 << 30  # reading more bytes of JSON Lines and CSV takes too long
 _LEAST = 0.01  # smallest hours or cost shown as a number
 _DIGITS = 3  # significant digits of an estimated total
 
@@ -47,7 +47,7 @@ class Range:
 # (https://github.com/Artain-AI/ignite-ms), 30 % on a T4 and 57 % on an A100 in TensorRT's demo of BERT, 58 % on an L4
 # in MLPerf 3.1. The range here starts lower, at 20 %, because models whose batches are padded are slower.
 _OF_A_PEAK = Range(low=1 / 0.57, high=1 / 0.2)  # factor on the time at the peak
-_OF_AN_EARLIER_RUN = Range(low=0.7, high=1.5)  # factor on the time at an earlier run's speed, whose texts differ
+_OF_AN_EARLIER_RUN = Range(low=0.7, high=1.5)  # factor on the time at an earlier run's speed, because its texts differ
 _MOST_RUNS = 50  # earlier runs to look at, newest first
 _MOST_RECEIPTS = 200  # receipts to read of the earlier run
 
@@ -101,7 +101,7 @@ class Estimate(Looked):
     """The estimate for a run. `rows` and `tokens` are None if unknown; `notes` say why."""
 
     rows: int | None = None
-    rows_are_counted: bool = False  # otherwise estimated from the sample, as the tokens are
+    rows_are_counted: bool = False  # otherwise estimated from the sample; tokens always are
     tokens: int | None = None
     devices: tuple[DeviceEstimate, ...] = ()
     notes: tuple[str, ...] = ()

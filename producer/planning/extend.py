@@ -36,7 +36,7 @@ class Extension:
     published: Published
     options: RunOptions  # with models at the revisions of the dataset
     source: Input
-    is_new: bool  # whether there are new files, or others to score again
+    is_new: bool  # whether there are new files, or files to score again
     notes: tuple[str, ...]  # for the user
 
     @property

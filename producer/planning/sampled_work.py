@@ -31,11 +31,16 @@ from shardsift.fleet.storage.errors import translated
 
 LOCAL_SHARDS, REMOTE_SHARDS = 8, 4  # each opens a file, and reading ahead fetches 32 MiB of a remote one
 MOST_ROWS = 1_000  # of all shards together
-CHARS_PER_TOKEN = 4.2  # BERT's tokenizer makes a token of 4.4 characters of English web pages, and of 3.9 of code
+CHARS_PER_TOKEN = 4.2  # BERT's tokens have 4.4 characters in English web pages, 3.9 in code
 _THREADS = 8
 _STEP_ROWS = 256  # decoded at once
 _CHARS_READ = 20_000  # tokenised of each text; the rest is assumed to have as many tokens per character
-_PASSAGES = {"head": 1, "head+tail": 2, "finepdfs": 2, "head+middle+tail": 3}  # at most; `stride:N` reads whole texts
+_PASSAGES = {
+    "head": 1,
+    "head+tail": 2,
+    "finepdfs": 2,
+    "head+middle+tail": 3,
+}  # largest number; `stride:N` reads whole texts
 _UNLIMITED = 1 << 30
 # DistilBERT's names of fields in config.json → the usual names.
 _ALSO_CALLED = {

@@ -58,7 +58,7 @@ class Beside:
     """Facts for the card that are not in the spec or the receipts."""
 
     run_ids: Sequence[str] = ()  # of the dataset's runs, the latest last
-    command: str | None = None  # that makes the same rows again
+    command: str | None = None  # command that makes the same rows again
     cards: HubCards = NO_CARDS
     left_out: int = 0  # shards that failed
     has_picture: bool = False  # whether a picture of the scores is published

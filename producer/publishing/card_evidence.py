@@ -16,7 +16,7 @@ _SECTION = re.compile(rf"{re.escape(_HEADING)}.*?(?=\n## |\Z)", re.DOTALL)
 _COLUMNS = ("Rows kept", "Precision", "Recall", "Good rows lost", "Bad rows kept")
 _BESIDE = 4  # thresholds on each side of the filter's
 _MOST_VALUES = 20
-_WIDTH = 32  # of 0 to 100 % in the picture, in characters
+_WIDTH = 32  # characters for 0 to 100 % in the picture
 _NOT_MEASURED = (
     "There is no evidence yet. To measure a threshold of one score, `producer sample … --output labels.csv` draws rows to label, "
     "and `producer evaluate … --labels labels.csv --update-card` writes precision and recall here."

@@ -31,7 +31,7 @@ from shardsift.fleet.storage.parquet import ParquetFileWriter, RowGroups
 from shardsift.fleet.storage.scratch import scratch_folder
 
 _MOST_SCORES = 10_000_000  # rows of a scores file; if it is damaged, all its shards are scored again
-AT_ONCE = 2  # files: one is computed while the other is sent; each takes some 100 MB
+AT_ONCE = 2  # files merged at once: one is computed while the other is sent; each takes some 100 MB
 logger = logging.getLogger(__name__)
 
 
@@ -90,7 +90,7 @@ def merge_shards(
         due += [is_due] * len(group)
     output.save(readable(receipts.only(due)))  # so that they can be read: the Hub serves only committed files
     with ThreadPoolExecutor(AT_ONCE, "merge") as pool:
-        for _ in pool.map(partial(_merge, ledger, spec, output, kind), groups):  # the first error ends it
+        for _ in pool.map(partial(_merge, ledger, spec, output, kind), groups):  # raises the first error
             pass
     return len(groups)
 

@@ -155,7 +155,7 @@ def publish_evidence(uri: str, run_id: str, evidence: Evidence) -> None:
         for one in (evidence_in(published.evidence), evidence)
     )
     manifest = replace(published, evidence=evidence.to_json())
-    # The digest tells an edited card from ours, so it is updated only for ours. If an earlier call died after it had
+    # The digest distinguishes our card from an edited one, so it is updated only for ours. If an earlier call died after it had
     # written the card, the manifest still has the digest of `before`.
     if published.card_sha256 in {sha256(card).hexdigest(), sha256(before).hexdigest()}:
         manifest = replace(manifest, card_sha256=sha256(now).hexdigest())

@@ -60,7 +60,7 @@ class RunStatus(RunState):
     no_writes: str = ""  # why Redis refuses writes, and what to do; workers and finalizers are then invisible
     worker_command: str = "worker start"
     is_of_this_machine: bool = False  # whether it is a `producer run` of this machine
-    findings: tuple[Finding, ...] = ()  # what an inspection of the published output found
+    findings: tuple[Finding, ...] = ()  # the results of inspecting the published output
     checked: Checked | None = None  # None if the output was not checked
     formats: dict[str, str] = field(default_factory=dict)  # score column → its format, if a faster one was refused
     error_reasons: dict[str, int] = field(default_factory=dict)  # reason → errored rows; most rows first

@@ -56,7 +56,7 @@ def watch(
                 if console.is_jupyter:
                     show(status)  # because the screen stays in the cell
                 return status
-            if not (starts_workers and (status.is_unserved or status.lacks_finalizer)):  # they start
+            if not (starts_workers and (status.is_unserved or status.lacks_finalizer)):  # they are starting
                 show(status)
             on_poll()
             time.sleep(_POLL_SECONDS)

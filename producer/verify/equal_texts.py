@@ -32,9 +32,9 @@ class EqualTexts:
         self._texts = texts
         self._starts = [0, *accumulate(receipt.rows_in for receipt in published.receipts)]
         self._numbers = {receipt.shard: number for number, receipt in enumerate(published.receipts)}
-        # In a dataset of several runs, the kept row of a text is that of the earliest run, not that of the first shard.
+        # In a dataset of several runs, the kept row of a text is in the earliest run, not in the first shard.
         self._after_all = self._starts[-1] if published.runs else 0
-        self._left_out: dict[int, int] = {}  # rows by the number of the shard, of shards compared with the input
+        self._left_out: dict[int, int] = {}  # left-out rows by shard number, for shards compared with the input
 
     def chosen(self, receipt: Receipt, data: RowGroups, digests: pa.ChunkedArray) -> Callable[[Integers], Integers]:
         """Return a function that takes the rows that pass the filter, and returns the rows that the data file has.
