@@ -97,9 +97,8 @@ class FileVictim:
     def _damage_staged(self) -> bool:
         """Damage a staged file, at most once per shard. Returns False if no other shard has staged files yet."""
         found = self._output.glob(".shardsift/*/staged/**/*")
-        staged = [
-            file for file in found if file.is_file() and not file.name.startswith("merged-")
-        ]  # merged files have several shards
+        # Merged files have rows of several shards.
+        staged = [file for file in found if file.is_file() and not file.name.startswith("merged-")]
         fresh = [file for file in staged if file.parent.name.removesuffix(".parquet") not in self.touched]
         if not fresh:
             return False

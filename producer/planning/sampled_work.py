@@ -35,12 +35,8 @@ CHARS_PER_TOKEN = 4.2  # BERT's tokens have 4.4 characters in English web pages,
 _THREADS = 8
 _STEP_ROWS = 256  # decoded at once
 _CHARS_READ = 20_000  # tokenised of each text; the rest is assumed to have as many tokens per character
-_PASSAGES = {
-    "head": 1,
-    "head+tail": 2,
-    "finepdfs": 2,
-    "head+middle+tail": 3,
-}  # largest number; `stride:N` reads whole texts
+# The largest number of passages. `stride:N` reads whole texts.
+_PASSAGES = {"head": 1, "head+tail": 2, "finepdfs": 2, "head+middle+tail": 3}
 _UNLIMITED = 1 << 30
 # DistilBERT's names of fields in config.json → the usual names.
 _ALSO_CALLED = {
