@@ -132,7 +132,7 @@ def _error(kit: Kit, model: str, way: str, dtype: str, texts: list[str], exact: 
 
 
 def start(kit: Kit) -> Facts:
-    """Yield what a worker chooses at its start, and how long that takes. The second start reuses the code of the first."""
+    """Yield what a worker chooses at its start, and how long that takes. The second start reuses compiled code of the first."""
     for turn in ("first", "second"):
         yield turn, _tried(_start, kit)
 

@@ -43,9 +43,9 @@ def problems_of_run(
 def problems_of_what_is_left(
     fleet: ChaosFleet, outcome: Outcome, hub: HubServer, undisturbed: Digests, *, tick: Callable[[], None]
 ) -> list[Broken]:
-    """Check messages, leftovers and all published runs, when the queues are empty and before the fleet is stopped.
+    """Wait until the queues are empty, for a limited time. Then check messages, leftovers and all published runs.
 
-    Late writers may have damaged a published run.
+    Late writers may have damaged a published run. Call this before the fleet is stopped.
     """
     known = [run for run in outcome.runs if run.run_id and fleet.ledger.state(run.run_id).complete]
     queues = {list_ for run in known for list_ in queue_lists(fleet.ledger.spec(run.run_id).queue)}

@@ -241,7 +241,7 @@ class _Storm:
     def _may_damage(self, run: Run, kind: Kind) -> bool:
         """Return whether files of a run may be damaged now.
 
-        Nothing may be damaged while the run may be published, and no input while a retry may record it.
+        No file may be damaged while the run may be published, and no input while `producer retry` may record its identity.
         """
         try:
             counts = self._fleet.ledger.counts(run.run_id)

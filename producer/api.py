@@ -67,7 +67,7 @@ def run(
     verify: read all published files and compare their sha256, not only their sizes.
     score_again: score the rows even if another run has scored them for another filter. Otherwise that is an error.
     progress: show progress on stderr.
-    redis_url: the Redis to use. Default: the environment's REDIS_URL, otherwise a Redis that this call starts.
+    redis_url: the Redis to use. Default: the environment's REDIS_URL, otherwise this machine's own Redis, started if needed.
 
     Raises UsageError for wrong options, before anything is started, and if no worker can score; NothingToAdd if `extend` finds
     no new file. Shards that fail do not raise: see `failures` and `word` of the returned status.
@@ -344,7 +344,7 @@ def cancel(run_id: str | None = None, *, redis_url: str | None = None) -> RunSta
 
 
 def retry(run_id: str | None = None, *, redis_url: str | None = None) -> RunStatus:
-    """Queue the failed shards of a run again, or resume a cancelled run. Accepts changed input files.
+    """Queue the failed shards of a run again, with the current content of their files, or resume a cancelled run.
 
     run_id: a run's id, or its unique beginning. Default: the only run that can be retried.
     """

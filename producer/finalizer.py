@@ -223,7 +223,7 @@ class Publisher:
 def publish_or_save(ledger: Ledger, run_id: str, settings: Settings) -> Publication | NotReady:
     """Publish a run if it is ready. Otherwise merge its finished shards, and save them if a wave is due.
 
-    Records any error except one of Redis in the ledger, then raises it. After a temporary error, a later sweep tries
+    Records errors in the ledger before raising them, except errors of Redis. After a temporary error, a later sweep tries
     again.
     """
     try:

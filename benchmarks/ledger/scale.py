@@ -93,5 +93,5 @@ def _exhaust(things: Iterable[object]) -> None:
 
 
 def _longest_pause_ms(ledger: Ledger) -> float:
-    """Return the duration of the longest command in the slow log. Redis runs one command at a time."""
+    """Return the duration of the longest command in the slow log. Other clients wait while Redis runs a command."""
     return max((entry["duration"] / 1000 for entry in ledger.redis.slowlog_get(_SLOW_ENTRIES)), default=0.0)

@@ -162,7 +162,7 @@ def _both(ranked: RankedRun, stored: Iterable[tuple[Receipt, pa.Table]], values:
 
 
 def _counted(shards: Iterable[Both], thresholds: Sequence[float], positive: str) -> tuple[Counts, list[Scores]]:
-    """Count the rows of all shards. Returns the counts, and `parts` for `_cells`: quantiles of the first shard.
+    """Count the rows of all shards. Returns the counts, and the quantiles of the first shard, which `_cells` takes as `parts`.
 
     Raises UsageError if there are no rows.
     """

@@ -65,7 +65,7 @@ class Joined:
 def labels_from(named: Location | ArrowTable, settings: Settings, *, is_weighted: bool = True) -> Labels | ScoredRun:
     """Read a sheet, or open the run or dataset whose scores are the labels.
 
-    Without `is_weighted`, the sheet needs no weights: all rows had the same chance to be drawn.
+    If `is_weighted` is false, every row had the same chance to be drawn, and the sheet needs no weights.
     """
     if isinstance(named, (str, PathLike)) and not is_sheet(named):
         return scored_run(text_of_place(named), settings)

@@ -54,7 +54,7 @@ class StratumLabels:
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """The part of a run that is not compared: the shards that the other run lacks, and the scored rows without a counterpart."""
+    """The part of a run that is not compared with the other run: whole shards, and the number of scored rows."""
 
     name: str
     shards: int
@@ -177,7 +177,7 @@ class Evaluation(Evidence):
         )
 
     def unmet(self, *, min_precision: float | None, min_recall: float | None) -> list[str]:
-        """Return a sentence for each requirement that is above the lower limit of the interval at the threshold.
+        """Return a sentence for each required share that the lower limit of the 95 % interval does not reach.
 
         Raises UsageError if there are requirements and no threshold to judge.
         """
@@ -230,7 +230,7 @@ def worst_first(values: Mapping[str, Measured]) -> dict[str, Measured]:
 
 
 def low_limit(one: Measured, name: str) -> float:
-    """Return the lower limit of the 95 % interval of `precision` or `recall`. The precision is 0 if no row is kept."""
+    """Return the lower limit of the 95 % interval of `precision` or `recall`. If no row is kept, the limit for precision is 0."""
     share = one.precision if name == "precision" else one.recall
     return share.low if share else 0.0
 

@@ -144,9 +144,10 @@ def write_sheet(table: pa.Table, file: Path) -> None:
 
 
 def good_rows(labels: Labels, positive: str | None, threshold: float | None) -> tuple[npt.NDArray[np.float64], str]:
-    """Return an array with 1 for each good row, 0 for each other row and NaN without a label, and the condition for good.
+    """Return which rows are good, and the condition for good.
 
-    Raises UsageError if `positive` is None and the labels do not say which rows are good.
+    The array has 1 for a good row, 0 for any other labelled row, and NaN for a row without a label. Raises UsageError if
+    `positive` is None and the labels do not say which rows are good.
     """
     found = labels.labels
     is_labelled = np.asarray(found.is_valid())

@@ -117,7 +117,11 @@ def strata_around(cells: Cells, values: Values, within: str | None, *, drawn: in
 
 
 def strata_of_cells(strata: Iterable[Stratum], cells: Cells, values: Values) -> dict[int, Stratum]:
-    """Find the stratum of each cell. Raises UsageError if the strata have other values, or are around another threshold."""
+    """Find the stratum of each cell.
+
+    Raises UsageError if a stratum has a value that no row has, if a cell is in no stratum, or if the threshold is not a
+    limit of a stratum.
+    """
     found: dict[int, Stratum] = {}
     of_value: dict[str, list[Stratum]] = {text_of(value): [] for value in values}
     for stratum in sorted(strata, key=lambda stratum: stratum.low):

@@ -143,7 +143,7 @@ def published_digests(output: Path) -> dict[str, str]:
 
 
 def differing_files(killed: dict[str, str], undisturbed: dict[str, str]) -> list[str]:
-    """List the paths whose digests differ. If both outputs are empty, list a message, because nothing was published."""
+    """List the paths whose digests differ. If both outputs are empty, the list has a message instead."""
     paths = sorted(killed.keys() | undisturbed.keys())
     return [path for path in paths if killed.get(path) != undisturbed.get(path)] if paths else ["nothing was published"]
 

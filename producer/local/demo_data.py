@@ -114,7 +114,7 @@ def _joined(source: str, part: Part) -> tuple[str, tuple[int, ...]]:
 def _cut(text: str, cuts: tuple[int, ...], rng: random.Random) -> str:
     """Cut one or two random sequences of sentences out of `text`, at the offsets in `cuts`.
 
-    Pairs of sequences make the number of different texts practically unlimited.
+    Combining two makes the number of different texts practically unlimited.
     """
     length = min(max(rng.lognormvariate(math.log(TYPICAL), LENGTH_SPREAD), SHORTEST), LONGEST)
     parts = rng.randint(1, 2)
@@ -129,7 +129,7 @@ def _sentences(text: str, cuts: tuple[int, ...], length: float, rng: random.Rand
 
 
 def _grade(typical_grade: float, text: str, rng: random.Random) -> float:
-    """Grade a text: the typical grade of its source plus noise, less for short texts. Noise does not move a grade across 3."""
+    """Grade a text: the typical grade of its source, lower for short texts, plus noise. The grade stays on the same side of 3."""
     snippet = 0.4 if len(text) < 300 else 0.0
     low, high = (3.0, 5.0) if typical_grade >= 3 else (0.0, 2.9)
     return round(min(max(rng.gauss(typical_grade - snippet, 0.3), low), high), 2)

@@ -113,7 +113,7 @@ class _Keeper:
 
     @property
     def _ends_always(self) -> bool:
-        """Whether the server has ended after each of the allowed starts, and no other process runs one."""
+        """Whether the server has ended after each of the allowed starts, and no other process runs a server."""
         has_ended = self._process is not None and self._process.poll() is not None
         return self._starts == _MOST_STARTS and has_ended and not self._is_there
 

@@ -243,8 +243,8 @@ def exact_edges(
 ) -> list[Edge]:
     """Find the edge of the best rows for each value of `--within` and each share.
 
-    `read` starts a pass over all rows and fills `values`. `rows` is an upper limit of the number of rows. Rows at which
-    an edge may lie are kept in memory once they are few enough, so most runs are read once and the largest ones twice.
+    `read` starts a pass over all rows and fills `values`. `rows` is an upper limit of the number of rows. Rows that may be at
+    an edge are kept in memory once there are few enough of them. So most runs are read once, and the largest runs twice.
     """
     keys = np.arange(_MOST_VALUES)  # the known bits of each edge's key; at first there is one edge for each value
     totals: list[int] = []

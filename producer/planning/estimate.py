@@ -56,7 +56,7 @@ _MOST_RECEIPTS = 200  # receipts to read of the earlier run
 class DeviceEstimate:
     """The estimated hours and cost if all workers have this kind of device. Excludes their starts and idle time.
 
-    `cost` is `gpu_hours` times `price_per_gpu_hour`. Both are None if no price is known.
+    `cost` is `gpu_hours` times `price_per_gpu_hour`. `cost` and the price are None if no price is known.
     """
 
     device: str

@@ -105,8 +105,8 @@ def renamed_input(source: Input, rename: Callable[[Iterable[Shard]], tuple[Shard
 def list_input(*uris: str, in_subsets: bool = False) -> Input:
     """List the input files at paths, folders, globs or fsspec URLs.
 
-    Raises UsageError if a URI names no file or contains a secret, or if two URIs name the same file. Also raises UsageError
-    if two files have the same name, unless `in_subsets`: then `named_as_scored` adds their subsets to the names.
+    Raises UsageError if a URI names no file or contains a secret, or if a file is named twice. Also raises UsageError if two
+    files have the same name, unless `in_subsets`: then `named_as_scored` adds their subsets to the names.
     """
     for uri in uris:
         refuse_secrets("--input", uri)

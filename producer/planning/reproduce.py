@@ -30,9 +30,10 @@ def command_again(options: RunOptions, spec: RunSpec) -> str:
 
 
 def command_with_other_rows(command: str | None, options: RefilterOptions, spec: RunSpec) -> str | None:
-    """Append a `producer refilter` command with these options to `command`, which made the stored scores.
+    """Append a `producer refilter` command with these options to `command`, which reproduces the scored run.
 
-    Replaces an earlier `producer refilter` in it. Returns None if `command` is None: the scores were published without it.
+    Replaces an earlier `producer refilter` in `command`. Returns None if `command` is None, because then the scored run was
+    published without its command.
     """
     if command is None:
         return None

@@ -114,9 +114,9 @@ def move_rows(ledger: Ledger, output: Output, before: Sequence[Receipt], moved: 
 
 
 def readable(receipts: Receipts) -> Receipts:
-    """Select receipts whose files can be on a branch together.
+    """Select receipts whose files do not conflict on a branch.
 
-    If two receipts have different files for the same path, only the first is selected.
+    If two receipts have different files for the same path, selects only the first.
     """
     shared = {
         file.path
@@ -134,7 +134,7 @@ def readable(receipts: Receipts) -> Receipts:
 
 
 def _groups(receipts: Iterable[Receipt], kind: FileKind, most: int, *, is_over: bool) -> Iterator[list[Receipt]]:
-    """Group consecutive shards that share a file. A group is full when its sizes add up to `most`.
+    """Group consecutive shards that will share a file. A group is full when its sizes add up to `most`.
 
     Yields a last group that is not full only if the run `is_over`. Depends only on the shards' names and sizes.
     """

@@ -58,9 +58,11 @@ def remove_duplicates(
     """Leave out the kept rows that have the text of an earlier row. Returns whether a receipt has changed. May run twice.
 
     `receipts` are those of all done shards of the run, in order. The rows of `earlier`, which other runs have published in
-    this output, come before them and are never left out. Raises OutputDamaged for shards whose files are damaged, and for
-    shards that have lost rows to texts that are gone. The second check is skipped if the run `is_extended`, because its
-    receipts do not say which texts later runs have.
+    this output, come before them and are never left out.
+
+    Raises OutputDamaged for shards whose files are damaged. Also raises it for shards whose rows were left out as duplicates
+    of texts that are gone. This is not checked if the run `is_extended`, because its receipts do not name texts of later
+    runs.
     """
     if _are_settled(receipts):
         return False
@@ -89,7 +91,7 @@ def remove_duplicates(
 
 
 def _are_settled(receipts: Receipts) -> bool:
-    """Return whether these shards were looked at together before, and have lost all duplicates."""
+    """Return whether these shards were all compared with each other before, and have no duplicates left."""
     found = {receipt.unique_texts for receipt in receipts}
     kept = sum(receipt.rows_kept for receipt in receipts)
     return len(found) == 1 and _TextSet.rows_of(found.pop()) == kept
@@ -158,7 +160,10 @@ class _Found:
 
 
 def _find(output: Output, spec: RunSpec, receipts: Iterable[Receipt], folder: Path, duplicates: Flags) -> _Found:
-    """Set the flags of duplicate rows in `duplicates`, by place. Returns the texts of all shards and of settled shards."""
+    """Set the elements of `duplicates` at the places of duplicate rows to True.
+
+    Returns the texts of all shards, and the texts of the shards that were looked at before.
+    """
     run_id, found = spec.run_id, _Found(_TextSet(), _TextSet())
 
     def mark(receipt: Receipt) -> int:
@@ -177,9 +182,10 @@ def _find(output: Output, spec: RunSpec, receipts: Iterable[Receipt], folder: Pa
 
 
 def _refuse_lost(receipts: Receipts, found: _Found) -> None:
-    """Raise OutputDamaged for the shards that have lost rows to texts that are gone.
+    """Raise OutputDamaged for shards whose rows were left out as duplicates of texts that are gone.
 
-    The texts in a receipt are still there if they are the texts of all shards, or of all shards except the new ones.
+    A receipt names the set of texts at the time that rows were left out. No text is gone if this is the current set of all
+    shards, or of all shards except the new ones.
     """
     there = {str(found.all), str(found.settled)}
     lost = [receipt.shard for receipt in receipts if receipt.duplicates and receipt.unique_texts not in there]
@@ -216,7 +222,7 @@ class TextsOnDisk:
                 file.write(some.tobytes())
 
     def in_parts(self) -> Iterator[Rows]:
-        """Yield all rows, sorted by digest and place. Rows of equal texts are in the same part."""
+        """Yield all rows in arrays, sorted by digest and place. Rows of equal texts are in the same array."""
         for file in self._files:
             file.seek(0)
             rows = np.frombuffer(file.read(), _ROW)

@@ -119,7 +119,7 @@ def _on_failures(status: RunStatus) -> Iterator[str]:
 
 
 def _on_silent(status: RunStatus) -> Iterator[str]:
-    """Describe silent shards. Needs no command, because their leases expire."""
+    """Describe silent shards. Suggests no command, because their leases expire."""
     silent = status.silent
     if silent and not status.cancelled:
         yield (
@@ -140,7 +140,7 @@ def _shortest(seconds: Iterable[float]) -> str:
 
 
 def _on_stalled(status: RunStatus) -> Iterator[str]:
-    """Describe stalled shards. Needs no command, because a watchdog ends each process that hangs."""
+    """Describe stalled shards. Suggests no command, because a watchdog ends each process that hangs."""
     stalled = status.stalled
     if stalled and not status.cancelled:
         yield (

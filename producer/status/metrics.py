@@ -181,7 +181,7 @@ def _has_publish_error(run: RunStatus) -> bool:
 
 
 def _mean(share: Literal["peak_share", "memory_share", "busy_share"]) -> Callable[[RunStatus], _Samples]:
-    """Average a share by device. Series by worker would leave many dead series, because machines come and go."""
+    """Average a share by device. A series for each worker would remain after its machine is gone."""
 
     def means(run: RunStatus) -> _Samples:
         known = defaultdict(list)

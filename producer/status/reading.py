@@ -76,7 +76,7 @@ def _so_far(done: dict[str, Histogram], running: Iterable[RunningShard]) -> dict
 
 
 def _slower_formats(receipts: Iterable[Receipt]) -> dict[str, str]:
-    """Return the number format of each score column for which a faster format or backend failed, with the reason."""
+    """Return the score columns for which a faster format or backend failed, each with its number format and the reason."""
     made = (one for receipt in receipts for one in receipt.scorings if one.refused_dtypes or one.faulty_ways)
     return {scoring.score_column: scoring.format_line for scoring in made}
 
