@@ -1,13 +1,16 @@
-"""How busy a fast GPU is kept: a worker's reader, tokenizer, launches and writer, against a simulated device.
+"""Measure how busy a fast GPU is kept by a worker's reader, tokenizer, launches and writer. The device is simulated.
 
 Example: python -m benchmarks.device_feed --lengths fineweb --shards 3 --open-seconds 1 --upload-seconds 3
 
-The device takes a batch's operations ÷ a rate, and queues some batches. A launch is a real forward of a few tokens with as many
-layers, which holds Python's lock as a real one does; with --graphed it takes 0.1 ms. The tokenizer's Rust threads, which have
-cores of their own beside such a GPU, are simulated: ids come from a table after the time that those threads would take. With
---tokenizers, so many processes tokenize, as a worker starts them for a small model on a GPU; their Rust threads together have the
-same cores. Reading, filtering, compressing, writing, the tokenizer's Python and the overlap of shards are real, and share this
-machine's cores.
+The device takes a batch's operations ÷ a rate, and queues some batches. A launch is a real forward of a few tokens with as
+many layers. It holds Python's lock as a real one does. With --graphed, a launch takes 0.1 ms.
+
+The tokenizer's Rust threads are simulated, because beside such a GPU they have their own cores. Ids come from a table after
+the time that the threads would take. With --tokenizers N, N processes tokenize, as a worker starts them for a small model on
+a GPU. Their Rust threads share the same cores.
+
+Reading, filtering, compressing, writing, the tokenizer's Python and the overlap of shards are real, and share this machine's
+cores.
 """
 
 import os
@@ -48,16 +51,16 @@ from shardsift.worker.shard.vitals import Progress, WindowPace
 from shardsift.worker.training.base_model import verified_demo_encoder
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-H200 = 466e12  # operations per second that BERT-base's kernels reach of 790e12: docs/performance.md
-_QUEUED = 5  # batches, beyond which a launch waits
-_RUST_SECONDS, _RUST_CORES = 557e-6, 12.8  # to tokenize a row of FineWeb on one core, and cores that tokenize
+H200 = 466e12  # operations per second of BERT-base's kernels; the peak is 790e12: docs/performance.md
+_QUEUED = 5  # queued batches; a further launch waits
+_RUST_SECONDS, _RUST_CORES = 557e-6, 12.8  # to tokenize a FineWeb row on one core; number of cores
 _DIFFERENT_TEXTS = 2_048
 _GRAPH_SECONDS = 1e-4
 
 
 @dataclass(kw_only=True)
 class Device:
-    """A GPU that computes one batch after another. It is a backend of the scorer."""
+    """A simulated GPU that computes one batch after another. It is a backend of the scorer."""
 
     shape: Shape
     rate: float
@@ -90,7 +93,7 @@ class Device:
 
 
 class _OnDevice(torch.Tensor):
-    """Logits that are computed at `ready_at`. Joining them, which is the first step of fetching them, waits until then."""
+    """Logits that are computed at `ready_at`. `torch.cat`, the first step of fetching them, waits until then."""
 
     ready_at: float
 
@@ -107,7 +110,7 @@ def _sleep_until(then: float) -> None:
 
 
 class SlowOutput(FolderOutput):
-    """A folder that takes so many seconds for each file."""
+    """A folder that takes `seconds` for each file."""
 
     seconds = 0.0
 
@@ -157,7 +160,6 @@ def main(
 
 
 def _simulated(folder: Path, model: Model, *, rate: float, graphed: bool) -> tuple[SequenceClassifier, Device]:
-    """A scorer on the simulated device, and the device."""
     tokenizer = read_tokenizer(verified_demo_encoder())
     config = config_of(model, vocabulary=len(tokenizer))
     shape = Shape.of(config)
@@ -171,7 +173,7 @@ def _simulated(folder: Path, model: Model, *, rate: float, graphed: bool) -> tup
 
 
 def _simulate_tokenizer(scorer: SequenceClassifier, texts: list[str], cores: Path, *, processes: int) -> None:
-    """Replace the Rust tokenizer by a table, in this process or in so many others."""
+    """Replace the Rust tokenizer by a table, in this process or in `processes` other processes."""
     seconds_a_row = _RUST_SECONDS / _RUST_CORES * sum(map(len, texts)) / len(texts) / 3_400
     read = partial(read_simulated, scorer.model, texts, room=MAX_TOKENS - 2, cores=cores, seconds_a_row=seconds_a_row)
     encoder: Any = scorer.tokenizer._encoder
@@ -182,7 +184,7 @@ def _simulate_tokenizer(scorer: SequenceClassifier, texts: list[str], cores: Pat
 
 
 def _written(folder: Path, texts: list[str], *, rows: int) -> Path:
-    """A shard with FineWeb's columns and row groups. Its texts repeat."""
+    """Write a shard with FineWeb's columns and row groups. Its texts repeat."""
     number = np.arange(rows)
     columns = {
         "text": pa.array(texts).take(pa.array(number % len(texts))),
@@ -221,7 +223,6 @@ def _score(
     pace: WindowPace,
     may_begin_next: threading.Event,
 ) -> str:
-    """Score the shard, and add the seconds of each phase."""
     time.sleep(open_seconds)
     progress, checkpoint = _Launching(pace, may_begin_next), Checkpoint({}, lambda first_row, scores: None)
     claim = claim_of(source, Path(output.uri), scorer.dtype)

@@ -1,4 +1,6 @@
-"""How often the 95 % intervals of `producer evaluate` hold the truth: simulated populations, drawn and measured as it does.
+"""Measure how often the 95 % intervals of `producer evaluate` contain the truth.
+
+Draws rows from simulated populations, and measures them as the command does.
 
 python -m benchmarks.evidence --populations 1000
 """
@@ -46,8 +48,6 @@ class _Shard:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedRun(RankedRun):
-    """A run whose stored scores are those of a population."""
-
     population: Population
 
     def read(self, values: Values) -> Iterator[tuple[Receipt, Integers, Rows]]:
@@ -58,37 +58,37 @@ class SimulatedRun(RankedRun):
 
 
 def calibrated(random: Random) -> Population:
-    """A logit that says how likely a row is to be good."""
+    """Draw a population in which the score says how likely a row is to be good."""
     scores = random.normal(1.5, 1.2, _ROWS)
     return _of(random, scores, _sigmoid(2 * (scores - 3)), 3)
 
 
 def rare(random: Random) -> Population:
-    """One row in a thousand is good, and most of them are above the threshold."""
+    """Draw a population in which one row in a thousand is good. Most good rows are above the threshold."""
     scores = random.normal(-4, 1.5, _ROWS)
     shares = _sigmoid(1.8 * (scores - 1.5))
     return _of(random, scores, np.minimum(1, shares * 0.001 / shares.mean()), 0)
 
 
 def blind(random: Random) -> Population:
-    """The score tells nothing of whether a row is good."""
+    """Draw a population in which the score says nothing about whether a row is good."""
     return _of(random, random.normal(1.5, 1.2, _ROWS), np.full(_ROWS, 0.3), 3)
 
 
 def sharp(random: Random) -> Population:
-    """Nearly all rows above the threshold are good, and nearly none below."""
+    """Draw a population in which nearly all rows above the threshold are good, and nearly none below."""
     scores = random.normal(1.5, 1.2, _ROWS)
     return _of(random, scores, np.where(scores >= 3, 0.98, 0.0001), 3)
 
 
 def missed(random: Random) -> Population:
-    """Good rows far below the threshold, as of a language that the model does not know."""
+    """Draw a population with good rows far below the threshold, as in a language that the model does not know."""
     scores = random.normal(1.5, 1.2, _ROWS)
     return _of(random, scores, np.where(scores > 3, 0.8, np.where(scores < 0.5, 0.02, 0.1)), 3)
 
 
 def two_humps(random: Random) -> Population:
-    """Probabilities near 0 and near 1, of which one in fifty is wrong."""
+    """Draw a population of probabilities near 0 and near 1. One row in fifty is on the wrong side."""
     is_high = random.random(_ROWS) < 0.15
     scores = np.where(is_high, random.beta(8, 1, _ROWS), random.beta(1, 12, _ROWS))
     return _of(random, scores, np.where(is_high, 0.98, 0.02), 0.5)
@@ -98,9 +98,9 @@ SHAPES: tuple[Callable[[Random], Population], ...] = (calibrated, rare, blind, s
 
 
 def coverage(shape: Callable[[Random], Population], *, populations: int, labels: int) -> dict[str, float]:
-    """The share of populations whose precision and recall lie in their intervals, at the threshold and at two others.
+    """Return the share of populations whose precision and recall lie in their intervals, for three thresholds.
 
-    The widths are means over the populations, at the threshold.
+    Also returns the mean widths of the intervals at the population's own threshold.
     """
     held: dict[str, list[bool]] = {}
     widths: dict[str, list[float]] = {"precision": [], "recall": []}

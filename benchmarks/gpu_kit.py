@@ -1,11 +1,11 @@
-"""What to run first on a CUDA GPU: what a worker chooses, how fast it is, what limits. Needs torch and transformers.
+"""Measure a CUDA GPU for the first time: what a worker chooses, how fast it is, and what limits it.
 
 python -m benchmarks.gpu_kit PART OUT [TOKENIZER]
 
-Writes OUT/gpu-kit-PART.json as it goes, and the GPU's clock to OUT/clock-PART.csv. What fails leaves its reason there.
-benchmarks/README.md says which parts to run in ten, twenty and thirty minutes.
-TOKENIZER is a folder with a WordPiece tokenizer, where the demo encoder is not installed. `shards` needs all that a worker needs.
-TINY=1 tries the steps themselves, on a CPU.
+Writes OUT/gpu-kit-PART.json as it goes, and the GPU's clock to OUT/clock-PART.csv. A step that fails leaves its reason in
+the JSON. benchmarks/README.md says which parts to run in ten, twenty and thirty minutes. Needs torch and transformers;
+`shards` needs everything that a worker needs. TOKENIZER is a folder with a WordPiece tokenizer, if the demo encoder is not
+installed. TINY=1 tries the steps on a CPU.
 """
 
 import json
@@ -50,19 +50,17 @@ BUDGET = 1_024 if TINY else 32_768  # tokens of a batch
 SIZES = (BUDGET,) if TINY else (16_384, BUDGET)
 ROWS = 64 if TINY else 16_384
 WINDOW_ROWS = 8_192
-SECONDS = 90  # at most for a fact that may need to compile
+SECONDS = 90  # limit for one fact, which may need to compile
 Facts = Iterator[tuple[str, object]]
 
 
 class Kit:
-    """The models and texts of the steps, in a folder of this machine."""
-
     def __init__(self, tokenizer: str, folder: Path) -> None:
         self.tokenizer = tokenizer
         self.folder = folder
 
     def model(self, model: Model | str) -> str:
-        """A folder with random weights: a model's shape, or a small one of a family that is packed."""
+        """Return a folder with random weights, for a known shape or for a small model of a family that can be packed."""
         folder = self.folder / model
         if not folder.exists():
             words = read_tokenizer(self.tokenizer)
@@ -72,9 +70,9 @@ class Kit:
         return str(folder)
 
     def scorer(self, model: Model | str, way: str, dtype: str = "auto", *, threads: int = 1) -> SequenceClassifier:
-        """The model without the gate, in a way to run batches. On a CPU, all ways are padded.
+        """Load a model without the parity gate. `way` is padded, packed or graphed. On a CPU, all ways are padded.
 
-        With one thread, no tokenizer processes are started, which takes seconds.
+        With one thread, no tokenizer processes are started, because that takes seconds.
         """
         asked: Any = "padded" if way == "padded" else "packed"
         scorer = load_classifier(
@@ -111,7 +109,7 @@ def environment(kit: Kit) -> Facts:
 
 
 def ways_agree(kit: Kit) -> Facts:
-    """The largest difference of a logit from float32 and padded, of each family, format and way, beside the logits' spread."""
+    """Yield the largest difference of a logit from padded float32, and the logits' spread, by model, format and way."""
     yield from _agreement(kit, MODELS if TINY else (*MODELS, *FAMILIES), "padded", "packed")
 
 
@@ -134,7 +132,7 @@ def _error(kit: Kit, model: str, way: str, dtype: str, texts: list[str], exact: 
 
 
 def start(kit: Kit) -> Facts:
-    """What a worker chooses at its start, and how long that takes; then again, with the code of the first start."""
+    """Yield what a worker chooses at its start, and how long that takes. The second start reuses compiled code of the first."""
     for turn in ("first", "second"):
         yield turn, _tried(_start, kit)
 
@@ -162,7 +160,10 @@ def rates(kit: Kit) -> Facts:
 
 
 def graphs(kit: Kit) -> Facts:
-    """Each fixed size: was it recorded, in how long, and what a full batch takes, graphed and packed. Then FineWeb's lengths."""
+    """Yield for each fixed size the time to record it, and the time of a full batch, graphed and packed.
+
+    Then yield the rate for FineWeb's lengths.
+    """
     for model in MODELS:
         scorer = kit.scorer(model, "graphed")
         graph = scorer.backend
@@ -193,7 +194,7 @@ def _graph(graph: Graphed, average: int, longest: int) -> object:
 
 
 def sizes(kit: Kit) -> Facts:
-    """Batches of other sizes. The first run of a graph compiles."""
+    """Yield the rates of batches of other sizes. The first run of a graph includes its compilation."""
     for model in MODELS:
         for way in ("packed", "graphed"):
             for size in SIZES:
@@ -201,7 +202,7 @@ def sizes(kit: Kit) -> Facts:
 
 
 def _rate(kit: Kit, model: Model, way: str, size: int = BUDGET, rounds: int = 3) -> object:
-    """Rows and operations per second over windows of FineWeb's lengths, from ids on the host."""
+    """Measure rows and operations per second over windows of FineWeb's lengths, from ids on the host."""
     scorer = kit.scorer(model, way).with_budget(size)
     tokens = fineweb_ids(ROWS)
     windows = [_encoded(tokens.take(np.arange(at, min(at + WINDOW_ROWS, ROWS)))) for at in range(0, ROWS, WINDOW_ROWS)]
@@ -214,14 +215,14 @@ def _rate(kit: Kit, model: Model, way: str, size: int = BUDGET, rounds: int = 3)
 
 
 def kernels(kit: Kit) -> Facts:
-    """Each kernel of a layer by itself, in bfloat16: seconds, and operations or bytes per second."""
+    """Yield the seconds of each kernel of a layer by itself, in bfloat16, and its operations or bytes per second."""
     for model in MODELS:
         for name, (work, amount) in _kernels_of(_shape(kit, model), fineweb_ids(BUDGET // 64)).items():
             yield f"{model}, {name}", _tried(_kernel, work, amount)
 
 
 def _kernels_of(shape: Shape, tokens: Tokens) -> dict[str, tuple[Callable[[], object], float]]:
-    """Name a layer's kernels, each with its operations or bytes."""
+    """Return a layer's kernels by name, each with its operations or bytes."""
     hidden, inner, count = shape.hidden, shape.feed_forward, len(tokens.ids)
     states, wide = _random(count, hidden), _random(count, inner)
     norm = torch.nn.LayerNorm(hidden, device=DEVICE, dtype=torch.bfloat16)
@@ -287,7 +288,7 @@ def profile(kit: Kit) -> Facts:
 
 
 def lack_of_memory(kit: Kit) -> Facts:
-    """A batch for which there is no room: the same scores must come from smaller ones."""
+    """Score a batch that does not fit in memory. The smaller batches must give the same scores."""
     encoded = _encoded(fineweb_ids(64 if TINY else 4_000))
     scorer = kit.scorer(MODELS[0], "packed")
     wanted = scorer.score_encoded(encoded).values
@@ -299,7 +300,6 @@ def lack_of_memory(kit: Kit) -> Facts:
 
 
 def shards(kit: Kit) -> Facts:
-    """Whole shards: from Parquet to staged files."""
     from benchmarks.scorer.whole_shard import OursShard
 
     for model, lengths in [(MODELS[0], Lengths.FINEWEB), (MODELS[-1], Lengths.FINEWEB), (MODELS[0], Lengths.SHORT)]:
@@ -310,7 +310,7 @@ def shards(kit: Kit) -> Facts:
 
 
 def two_processes(kit: Kit) -> Facts:
-    """Do two workers on one GPU fill each other's gaps?"""
+    """Yield the rates of one and of two workers on one GPU. Two may fill each other's gaps."""
     for count in (1, 2):
         command = [sys.executable, "-m", "benchmarks.gpu_kit", "one", str(kit.folder), kit.tokenizer]
         processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
@@ -333,11 +333,11 @@ PARTS: dict[str, tuple[Callable[[Kit], Facts], ...]] = {
 }
 
 
-# ---- Their tools ---------------------------------------------------------------------------------------------------------
+# ---- Helpers ----------------------------------------------------------------------------------------------------------
 
 
 def fineweb_ids(rows: int) -> Tokens:
-    """Random ids with FineWeb's lengths, cut at 512: see `texts.py`."""
+    """Make random ids with FineWeb's lengths, cut at 512 tokens. See `texts.py`."""
     rng = np.random.default_rng(0)
     lengths = np.clip(rng.lognormal(np.log(698) - 0.5, 1.0, rows).astype(np.int64) + 2, 3, 512)
     return _tokens(lengths)
@@ -367,7 +367,10 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def _tried(measure: Callable[..., object], *arguments: object) -> object:
-    """What was measured, or why it could not be, within a time. A GPU with several faults shows them all."""
+    """Call `measure` for at most SECONDS. Returns its result, or the reason if it fails.
+
+    So a GPU with several faults shows them all.
+    """
     signal.alarm(SECONDS)
     try:
         return measure(*arguments)
@@ -379,7 +382,7 @@ def _tried(measure: Callable[..., object], *arguments: object) -> object:
 
 @contextmanager
 def _clock(log: Path) -> Iterator[None]:
-    """Note the GPU's clock, power and temperature every half second."""
+    """Record the GPU's clock, power and temperature every half second."""
     if DEVICE.type != "cuda":
         yield
         return

@@ -22,7 +22,7 @@ _PACKAGES = (
     *("torch", "transformers", "tokenizers", "sentence-transformers", "dask", "pandas", "pyarrow", "numpy"),
     *("redis", "celery", "kombu", "pydantic"),
 )
-_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")  # of a CPU, those that matter for matrices
+_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")  # CPU features that matter for matrix products
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -48,7 +48,6 @@ class Provenance:
 
 
 def provenance_of(module: str) -> Provenance:
-    """This machine now, and the command `python -m <module>` with its arguments."""
     return Provenance(
         machine=_machine(),
         versions={"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
@@ -59,7 +58,7 @@ def provenance_of(module: str) -> Provenance:
 
 
 def redis_server_here() -> str:
-    """Name, version and allocator of the Redis that this machine starts."""
+    """Return name, version and allocator of the Redis that this machine starts."""
     from shardsift.producer.local.redis import (
         find_redis_server,  # here, because a machine that only scores may lack its packages
     )
@@ -71,7 +70,7 @@ def redis_server_here() -> str:
 
 
 def machine_slug(found: Provenance) -> str:
-    """A short name for file names, such as `nvidia-h200` or `amd-epyc`."""
+    """Return a short name for file names, such as `nvidia-h200` or `amd-epyc`."""
     return re.sub(r"[^a-z0-9]+", "-", re.sub(r"\(\w+\)", "", found.machine.device.lower())).strip("-")
 
 
@@ -86,7 +85,7 @@ def write_results(case: str, found: Provenance, report: Mapping[str, object], fo
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table of Markdown. The cells of the first `names` columns are aligned to the left, all others to the right."""
+    """A Markdown table. The cells of the first `names` columns are aligned to the left, all others to the right."""
 
     title: str
     columns: Sequence[str]
@@ -103,7 +102,6 @@ class Table:
 
 
 def markdown(title: str, found: Provenance, facts: Mapping[str, str], tables: Sequence[Table]) -> str:
-    """A report for a terminal and for a file: what was measured, where and how, then the tables."""
     machine = found.machine
     described = f"{machine.cpu}, {machine.cores} cores ({', '.join(machine.cpu_flags)}), {machine.memory_gib} GiB"
     told = {
@@ -119,7 +117,7 @@ def markdown(title: str, found: Provenance, facts: Mapping[str, str], tables: Se
 
 
 def timed(function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> tuple[_R, float]:
-    """The result of a call, and the seconds that it took."""
+    """Call a function. Returns its result, and the seconds that it took."""
     started = time.perf_counter()
     return function(*args, **kwargs), time.perf_counter() - started
 
@@ -139,7 +137,7 @@ def _machine() -> Machine:
 
 
 def _cpu() -> tuple[str, set[str]]:
-    """Name and flags of the CPU; only the name if there is no /proc."""
+    """Return the name and flags of the CPU. The flags are empty if there is no /proc."""
     try:
         info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -149,7 +147,7 @@ def _cpu() -> tuple[str, set[str]]:
 
 
 def _gpu() -> str:
-    """The GPU that this process uses. A benchmark that has not loaded torch uses none."""
+    """Describe the GPU that this process uses. Empty if the benchmark has not loaded torch or finds no GPU."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
         return ""
@@ -174,7 +172,7 @@ def _commit() -> str:
 
 
 def _output(*command: str) -> str:
-    """The program's output; empty if the program is missing or fails."""
+    """Return a program's output. Empty if the program is missing or fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):

@@ -1,7 +1,7 @@
-"""A tokenizer whose Rust threads have cores of their own: ids come from a table, after the time that they would take.
+"""A tokenizer whose Rust threads are simulated: ids come from a table, after the time that the threads would take.
 
-The same cores serve every process that names the same file, one call at a time and each call with all of them, so that processes
-gain nothing but their Python. Imports no torch, because tokenizer processes read it.
+All processes that name the same file share the simulated cores. One call at a time uses all of them, so more processes
+speed up only the tokenizer's Python. Imports no torch, because tokenizer processes read it.
 """
 
 import fcntl
@@ -17,7 +17,7 @@ from shardsift.worker.scoring.tokenizing.processes import read_tokenizer
 
 
 class Table:
-    """Stands in for a tokenizers.Tokenizer. A text that is not in the table yet is tokenized on this machine's cores."""
+    """A stand-in for a tokenizers.Tokenizer. Tokenizes a text on this machine's cores if it is not in the table yet."""
 
     def __init__(self, backend: Any, cores: Path, seconds_a_row: float) -> None:
         self._backend = backend
@@ -38,7 +38,7 @@ class Table:
 
 
 def read_simulated(model: str, texts: list[str], *, room: int, cores: Path, seconds_a_row: float) -> Any:
-    """The tokenizer of a model, which has the ids of these texts in its table."""
+    """Return a tokenizer of a model that has the ids of these texts in its table."""
     table = Table(read_tokenizer(model, None).backend_tokenizer, cores, seconds_a_row)
     ContentEncoder(table, room=room).encode(pa.array(texts, pa.large_string()))
     return SimpleNamespace(backend_tokenizer=table)

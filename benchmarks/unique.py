@@ -1,7 +1,7 @@
-"""Measure how `--unique` finds equal texts: seconds, memory and disk for many digests, of which three of four are doubled.
+"""Measure how `--unique` finds equal texts: seconds, memory and disk for many digests. On average, four rows share a text.
 
-Writes shards of random digests as a run has them, with texts of some 100 characters. Looks for the duplicates as the
-finalizer does, then does all of it: looks for them and rewrites the data files without them.
+Writes shards of random digests as a run has them, with texts of some 100 characters. First only looks for the duplicates,
+as the finalizer does. Then does all of it: looks for them and rewrites the data files without them.
 """
 
 import argparse
@@ -109,7 +109,6 @@ def _texts(numbers: npt.NDArray[np.int64]) -> pa.Array:
 
 
 def _record(ledger: Ledger, spec: RunSpec, receipts: Sequence[Receipt]) -> None:
-    """Record that a worker has done each shard."""
     shards = [a_shard(receipt.shard) for receipt in receipts]
     ledger.create_run(spec, shards, now=1.0)
     for shard, receipt in zip(shards, receipts, strict=True):
@@ -122,7 +121,7 @@ def _peak_mib() -> int:
 
 @contextmanager
 def _disk(folder: Path) -> Iterator[list[int]]:
-    """Note the bytes of a folder's files every tenth of a second."""
+    """Record the size of a folder's files every tenth of a second, in the yielded list."""
     sizes, over = [0], threading.Event()
 
     def look() -> None:

@@ -110,7 +110,7 @@ def _counted(names: Sequence[str]) -> dict[str, int]:
 
 
 def _too_few(outcomes: Sequence[Outcome], kinds: Collection[Kind], wanted: int) -> dict[str, int]:
-    """The kinds of kills that happened less often than `wanted` over all storms, with their counts."""
+    """Return the kinds of kills that happened less often than `wanted` over all storms, with their counts."""
     counts = Counter(fault.kind for outcome in outcomes for fault in outcome.faults)
     return {str(kind): counts[kind] for kind in KILLS if kind in kinds and counts[kind] < wanted}
 

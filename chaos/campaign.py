@@ -16,7 +16,7 @@ from support.waiting import wait_until
 
 _ROWS = 48
 _UNDISTURBED_SECONDS = 300.0  # limit for each run without faults
-_POISON_ATTEMPTS = 3  # so these runs must not have faults that count as crashes of healthy shards
+_POISON_ATTEMPTS = 3  # few, so these runs have no faults that count as crashes of healthy shards
 _POISON_SECONDS = 600.0
 _NO_CRASHES = (*NOTICES, Kind.FINALIZER, Kind.REDIS, Kind.PRODUCER, Kind.SUPERVISOR, Kind.FREEZE_SUPERVISOR, Kind.CUT)
 
@@ -34,7 +34,6 @@ class CampaignPlan:
 
 
 def campaign(plan: CampaignPlan, folder: Path, say: Callable[[str], None]) -> list[Outcome]:
-    """Run the storms one after another, and compare each with runs without faults."""
     place = prepare(folder, shards=plan.shards, rows=_ROWS, seed=plan.seed)
     with HubServer(xet=plan.xet) as hub:
         say("Runs without faults")
@@ -43,7 +42,7 @@ def campaign(plan: CampaignPlan, folder: Path, say: Callable[[str], None]) -> li
 
 
 def _undisturbed(place: Place, hub: HubServer) -> Digests:
-    """The files of each variant, and those of the parts, which the extensions extend.
+    """Do a run of each variant, part and extension without faults. Returns the digests of their files.
 
     A poisoned variant is published without its poison, so it equals the clean variant.
     """
@@ -61,7 +60,6 @@ def _undisturbed(place: Place, hub: HubServer) -> Digests:
 
 
 def _published(variants: Sequence[Variant], fleet: ChaosFleet, hub: HubServer) -> Digests:
-    """Publish a run of each of these variants, and check its rows."""
     outputs = {variant: fleet.folder / "out" / variant.name for variant in variants}
     services, digests = {}, {}
     for variant, output in outputs.items():

@@ -12,7 +12,7 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """`what` is claim, complete, release, due, publishing, publish or loaded."""
+    """An event of one process. `what` is claim, complete, release, due, publishing, publish or loaded."""
 
     at: float  # Unix seconds
     what: str
@@ -24,7 +24,7 @@ class Event:
 
 
 class EventLog:
-    """All events so far. `news` reads the new ones."""
+    """The events so far. Call `news` to read new ones."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,14 +49,14 @@ class EventLog:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """`scored` is the number of rows that went through the scorer. `redone` of them did so before, in the same run."""
+    """The work of a storm, in rows. `scored` counts rows that were scored, `redone` those that the same run had scored before."""
 
     scored: int
     redone: int
 
 
 def work(work_log: Path, events: Sequence[Event]) -> Work:
-    """The work of a storm. A batch belongs to the latest claim of its process."""
+    """Count the scored rows, and those scored again in the same run. A batch belongs to the latest claim of its process."""
     claims = defaultdict(list)
     for event in events:
         if event.what == "claim":

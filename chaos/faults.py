@@ -11,8 +11,6 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """A fault of one process, of its network, or of a run's files."""
-
     CHILD = "child"  # SIGKILL of the process that scores
     PARENT = "parent"  # SIGKILL of a worker's main process; its child ends a moment later
     GROUP = "group"  # SIGKILL of all of a worker's processes at once: the machine is gone
@@ -25,13 +23,13 @@ class Kind(StrEnum):
     FREEZE = "freeze"  # SIGSTOP of a worker for longer than a lease, then SIGCONT: a zombie
     FREEZE_REDIS = "freeze-redis"  # SIGSTOP for a while
     CUT = "cut"  # all connections of a worker to Redis are reset
-    HALF_OPEN = "half-open"  # for a while they drop everything that is sent; then they are reset
-    DELAY = "delay"  # for a while everything arrives late
+    HALF_OPEN = "half-open"  # connections drop everything that is sent for a while; then they are reset
+    DELAY = "delay"  # everything arrives late for a while
     SUPERVISOR = "supervisor"  # SIGKILL of a machine's `worker start`; the kernel sends its workers SIGTERM
     SUPERVISED = "supervised"  # SIGKILL of one of a machine's workers, which the supervisor starts again
     NOTICE_SUPERVISOR = "notice-supervisor"  # SIGTERM of `worker start`, which passes it on to its workers
     FREEZE_SUPERVISOR = "freeze-supervisor"  # SIGSTOP of `worker start` for a while; its workers go on
-    LOCAL = "local"  # SIGKILL of any process of a `producer run`: of itself, its Redis, a worker, …
+    LOCAL = "local"  # SIGKILL of any process of a `producer run`: the command, its Redis, a worker, …
     STAGED = "staged"  # a staged file is changed, truncated, emptied or deleted
     INPUT = "input"  # an input file is replaced by one with other rows, and restored after a while
     OUTPUT = "output"  # published files are damaged or deleted; then the same command is run again
@@ -65,7 +63,7 @@ _REDIS_DECK = {Kind.REDIS: 5, Kind.POWER: 2, Kind.FREEZE_REDIS: 1}
 _FINALIZER_DECK = {Kind.FINALIZER: 1}
 _LOCAL_DECK = {Kind.LOCAL: 1}
 _FILES_DECK = {Kind.STAGED: 1, Kind.INPUT: 1}
-_WORKER_PAUSE_SECONDS = 1.6  # at most, from the first claim to the fault, so that any part of a shard may be hit
+_WORKER_PAUSE_SECONDS = 1.6  # longest time from the first claim to the fault; any part of a shard may be hit
 _REDIS_PAUSE_SECONDS = (0.2, 1.5)
 # Faults of Redis come in bursts, because otherwise they would disturb every recovery.
 _ROUND_SECONDS, _ROUGH_SECONDS = 60.0, 32.0
@@ -74,19 +72,19 @@ _END_OF_RUN_SECONDS = 0.4  # duration of a publication after the last shard
 _PRODUCER_SECONDS = 2.0  # duration of an enqueue
 _KILLED_PRODUCERS = 0.25
 _LOCAL_PAUSE_SECONDS = 8.0
-_FILES_SECONDS = 0.8  # at most, from one fault of a run's files to the next
+_FILES_SECONDS = 0.8  # longest time from one fault of a run's files to the next
 _OUTPUT_FAULTS = 3  # per run, one after each of its publications
 _REPLACED_SECONDS = (0.5, 3.0)  # time for which an input is replaced
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """A planned fault, `after_seconds` after its victim is seen working. `seconds` is 0 for faults without duration."""
+    """A planned fault, `after_seconds` after its victim is seen working. `lasts_seconds` is 0 for a fault without duration."""
 
     kind: Kind
     after_seconds: float
     lasts_seconds: float = 0.0
-    at_the_end_of_a_run: bool = False  # a finalizer's: wait until a run is about to be published
+    at_the_end_of_a_run: bool = False  # for a finalizer: wait until a run is about to be published
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,15 +97,15 @@ class Fault:
 
 
 class Promise(StrEnum):
-    """Named after the violation. A report counts each, and all counts must be 0."""
+    """A promise, named after its violation. A report counts the violations, and all counts must be 0."""
 
     LOST = "shards lost"  # neither done nor failed, or not in the manifest
     DOUBLED = "shards doubled"  # recorded by two attempts, or listed twice
     COMMITTED_TWICE = "runs committed twice"
-    OTHER_BYTES = "runs with other bytes"  # than a run without faults has
-    FALSELY_PUBLISHED = "runs falsely said to be published"  # over files that are missing
+    OTHER_BYTES = "runs with other bytes"  # other than those of a run without faults
+    FALSELY_PUBLISHED = "runs falsely said to be published"  # although files are missing
     NOT_PUBLISHED = "runs not published"  # in time, or not as they should be
-    WRONGLY_FAILED = "shards wrongly failed"  # or poison that was not, or not after as many crashes as it should be
+    WRONGLY_FAILED = "shards wrongly failed"  # or poison shards that did not fail after the right number of crashes
     LEFT_BEHIND = "things left behind"  # messages, leases, checkpoints, branches, processes
 
 
@@ -121,7 +119,7 @@ class Broken:
 
 
 class Schedule:
-    """`only` has the kinds to inject. Kinds in `enough`, of which there were enough, are left out from then on."""
+    """Plans the faults of each victim from a seed. `only` has the kinds to plan. Kinds in `enough` are no longer planned."""
 
     def __init__(self, seed: int, *, lease_seconds: float, only: Collection[Kind] = tuple(Kind)) -> None:
         self._seed = seed
@@ -130,7 +128,7 @@ class Schedule:
         self.enough: set[Kind] = set()
 
     def is_rough(self, seconds: float) -> bool:
-        """Whether Redis has faults at this time after the beginning of the storm."""
+        """Return whether Redis has faults at this time, in seconds since the storm began."""
         return seconds % _ROUND_SECONDS < _ROUGH_SECONDS
 
     def of_worker(self, name: str) -> Iterator[Planned]:
@@ -155,7 +153,7 @@ class Schedule:
             yield Planned(kind=kind, after_seconds=rng.uniform(*_REDIS_PAUSE_SECONDS), lasts_seconds=seconds)
 
     def of_finalizer(self, name: str) -> Iterator[Planned]:
-        """The kills of a finalizer, half of them while a run is being published."""
+        """Yield the kills of a finalizer. Half of them happen while a run is being published."""
         rng = self.rng_of(name)
         for kind in self._kinds(_FINALIZER_DECK, rng):
             if rng.random() < 0.5:
@@ -164,20 +162,18 @@ class Schedule:
                 yield Planned(kind=kind, after_seconds=rng.uniform(0, _FINALIZER_PAUSE_SECONDS))
 
     def of_producers(self) -> Iterator[Planned | None]:
-        """For each call of `producer enqueue`, the kill or None."""
+        """Yield a kill or None for each call of `producer enqueue`."""
         rng = self.rng_of("producer")
         while True:
             is_killed = Kind.PRODUCER in self._only and rng.random() < _KILLED_PRODUCERS
             yield Planned(kind=Kind.PRODUCER, after_seconds=rng.uniform(0, _PRODUCER_SECONDS)) if is_killed else None
 
     def of_local(self) -> Iterator[Planned]:
-        """The kills of processes of `producer run`."""
         rng = self.rng_of("local runs")
         for kind in self._kinds(_LOCAL_DECK, rng):
             yield Planned(kind=kind, after_seconds=rng.uniform(0, _LOCAL_PAUSE_SECONDS))
 
     def of_files(self, run: int) -> Iterator[Planned]:
-        """The faults of a run's inputs and staged files."""
         rng = self.rng_of(f"files of {run}")
         for kind in self._kinds(_FILES_DECK, rng):
             yield Planned(
@@ -186,14 +182,13 @@ class Schedule:
 
     @property
     def output_faults(self) -> int:
-        """How often the published output of each run is damaged."""
         return _OUTPUT_FAULTS if Kind.OUTPUT in self._only else 0
 
     def rng_of(self, victim: str) -> random.Random:
         return random.Random(f"{self._seed} {victim}")
 
     def _kinds(self, deck: dict[Kind, int], rng: random.Random) -> Iterator[Kind]:
-        """Shuffled decks, one after another, so that every kind comes with its intended frequency."""
+        """Yield kinds from shuffled decks, one deck after another, so that every kind has its intended frequency."""
         cards = [kind for kind, times in deck.items() for _ in range(times) if kind in self._only]
         while not self.enough.issuperset(cards):
             rng.shuffle(cards)

@@ -1,7 +1,7 @@
 """Inject faults into the files of one run, and repair them as its operator would. Knows no Redis.
 
-Staged files are damaged only while at least two shards are open. So none is damaged between the finalizer's check of a
-file and its move, a moment in which no check could help.
+Staged files are damaged only while at least two shards are open. So no file is damaged between the finalizer's check of
+it and its move, when no check could help.
 """
 
 import os
@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 
 from chaos.faults import Fault, Kind, Planned
 
-_WHOLE_OUTPUTS = 0.25  # of the damages to outputs delete all of it
+_WHOLE_OUTPUTS = 0.25  # share of damages that delete the whole output
 _FLIP = 0x40
 
 
 class FileVictim:
-    """The files of a run. `touched` are the shards whose files had a fault; each shard has at most one of `faults`.
+    """The files of a run. `touched` has the shards whose files had a fault. Each shard gets at most one of `faults`.
 
-    The files of a `base` that the run extends stay whole, because another run would repair them.
+    The files of a `base` that the run extends are never damaged, because another run would have to repair them.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class FileVictim:
         return self._replaced is None
 
     def tick(self, now: float, open_shards: set[str], may_damage: Callable[[Kind], bool]) -> Iterator[Fault]:
-        """Inject faults into the files of an enqueued run. Always restores a replaced input when it is time."""
+        """Inject a fault that is due, unless too few shards are open. Restores a replaced input when its time is over."""
         if self._replaced and now >= self._replaced[1]:
             self._put_back()
         if self._next is None:
@@ -69,7 +69,7 @@ class FileVictim:
             yield Fault(kind=planned.kind, at=now, victim=self._name)
 
     def damage_output(self, now: float) -> Fault | None:
-        """Damage the output of a published run. Returns None if it was damaged often enough."""
+        """Damage the output of a published run. Returns None if it was already damaged often enough."""
         if self._output_faults == 0:
             return None
         self._output_faults -= 1
@@ -97,7 +97,8 @@ class FileVictim:
     def _damage_staged(self) -> bool:
         """Damage a staged file, at most once per shard. Returns False if no other shard has staged files yet."""
         found = self._output.glob(".shardsift/*/staged/**/*")
-        staged = [file for file in found if file.is_file() and not file.name.startswith("merged-")]  # of several shards
+        # Merged files have rows of several shards.
+        staged = [file for file in found if file.is_file() and not file.name.startswith("merged-")]
         fresh = [file for file in staged if file.parent.name.removesuffix(".parquet") not in self.touched]
         if not fresh:
             return False
@@ -110,9 +111,9 @@ class FileVictim:
         return True
 
     def _replace_input(self, open_shards: set[str], *, until: float) -> bool:
-        """Replace an input by another file with as many rows, as an upstream job might. False if no input is left.
+        """Replace an input by another file with as many rows, as an upstream job might. Replaces one input at a time.
 
-        Replaces one input at a time.
+        Returns False if an input is still replaced, or if no open shard has an untouched input.
         """
         fresh = sorted(open_shards - self.touched)
         if self._replaced or not fresh:
@@ -137,7 +138,6 @@ class FileVictim:
 
 
 def _flip(file: Path, rng: random.Random) -> None:
-    """Flip one bit, so that the size stays the same."""
     content = bytearray(file.read_bytes())
     content[rng.randrange(len(content))] ^= _FLIP
     _overwrite(file, bytes(content))

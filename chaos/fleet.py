@@ -34,9 +34,9 @@ _MARK = "SHARDSIFT_CHAOS"  # environment variable of all processes of a storm, w
 
 @dataclass(frozen=True, kw_only=True)
 class FleetPlan:
-    """Settings of the fleet. Leases are short, and many crashes are allowed, because a limit of three would fail every shard.
+    """The settings of a fleet. Leases are short. Many crashes are allowed, because a limit of three would fail every shard.
 
-    A worker is a `worker serve`; a machine is a `worker start` without a model, with two workers.
+    A worker is a `worker serve`. A machine is a `worker start` without a model, with two workers.
     """
 
     workers: int = 3
@@ -83,7 +83,6 @@ class ChaosFleet:
         self._operators: dict[int, Service] = {}  # number of a run → its `producer finalize` or `producer retry`
 
     def local_runs(self, variants: tuple[Variant, ...], schedule: Schedule) -> LocalRuns:
-        """`producer run` beside the fleet, with a Redis of its own."""
         orders = InjectedFaults(self.folder / "faults-of-local", window_rows=self.plan.window_rows)
         orders.use_stand_in(rows_a_batch=self.plan.rows_a_batch, seconds_a_batch=self.plan.seconds_a_batch)
         environment = self._environment("", "local") | orders.environment | {"SHARDSIFT_THREADS": "1"}
@@ -126,12 +125,12 @@ class ChaosFleet:
 
     @property
     def unasked_ends(self) -> Counter[str]:
-        """Counts of unexpected process exits, by process and exit code."""
+        """The number of unexpected process exits, by process and exit code."""
         victims: list[Worker | Finalizer] = [*self._data_side, *self.finalizers]
         return Counter(f"{one.name} with {code}" for one in victims for code in one.unasked_ends)
 
     def problems(self) -> list[Broken]:
-        """The problems of workers and machines since the last call."""
+        """Return the problems of workers and machines since the last call."""
         found = [Broken(Promise.LEFT_BEHIND, problem) for worker in self._data_side for problem in worker.problems]
         for worker in self._data_side:
             worker.problems.clear()
@@ -146,7 +145,7 @@ class ChaosFleet:
         return [*self.workers, *self.machines]
 
     def producer(self, variant: Variant, output_uri: str, name: str, *, verify: bool = False) -> Service:
-        """The enqueue command of a run, not started yet."""
+        """Create the enqueue command of a run, without starting it."""
         orders = InjectedFaults(self.folder / "faults", window_rows=self.plan.window_rows)
         return Service(
             run_command("enqueue", variant, self._model, output_uri, verify=verify),
@@ -155,7 +154,7 @@ class ChaosFleet:
         )
 
     def publish_without_failed(self, run: Run) -> None:
-        """Run `producer finalize` when no shard is open, as an operator would. Repeats it if Redis was down."""
+        """Run `producer finalize` when no shard is open, as an operator would. Repeats it if it fails."""
         if not self.ledger.counts(run.run_id).open:
             self._see_to(run, "finalize")
 
@@ -165,12 +164,12 @@ class ChaosFleet:
             self._see_to(run, "retry")
 
     def is_seen_to(self, run: Run) -> bool:
-        """Whether an operator's command for this run is in progress."""
+        """Return whether an operator's command for this run is in progress."""
         service = self._operators.get(run.number)
         return service is not None and service.is_running
 
     def _see_to(self, run: Run, command: str) -> None:
-        """Run this command, and repeat it if Redis was down."""
+        """Start this command. If it has failed, start it again. `retry` is started again even after a success."""
         service = self._operators.get(run.number)
         if service is None:
             service = self._operators[run.number] = self._command(run, command)
@@ -190,7 +189,6 @@ class ChaosFleet:
             service.stop()
 
     def processes(self) -> list[psutil.Process]:
-        """All living processes of this storm, including children of its processes."""
         return [process for process in psutil.process_iter() if self._is_ours(process)]
 
     def _is_ours(self, process: psutil.Process) -> bool:

@@ -1,4 +1,4 @@
-"""The invariants of every run, and of the fleet at the end. Each function returns the violations."""
+"""Check the invariants of every run, and of the fleet at the end. Each function returns the violations."""
 
 import hashlib
 import io
@@ -21,7 +21,7 @@ from shardsift.fleet.ledger.base import Keys
 from shardsift.fleet.process.broker import queue_lists
 
 Digests = dict[str, dict[str, str]]  # name of a variant → path of a published file → its sha256
-_CRASHES = 3  # without progress, until a poison shard is failed: SHARDSIFT_MAX_ATTEMPTS of fleets with such runs
+_CRASHES = 3  # crashes without progress until a poison shard fails: SHARDSIFT_MAX_ATTEMPTS in such fleets
 _RACE_SECONDS = 2.0  # from the time a finalizer looks at the output until it publishes
 _CALM_SECONDS = 30.0  # for the last messages to be consumed
 
@@ -29,7 +29,6 @@ _CALM_SECONDS = 30.0  # for the last messages to be consumed
 def problems_of_run(
     run: Run, fleet: ChaosFleet, hub: HubServer, undisturbed: dict[str, str], events: Iterable[Event]
 ) -> list[Broken]:
-    """The violations of a published run."""
     own = [event for event in events if event.run == run.run_id]
     found = (
         *_of_ledger(run, fleet),
@@ -44,7 +43,10 @@ def problems_of_run(
 def problems_of_what_is_left(
     fleet: ChaosFleet, outcome: Outcome, hub: HubServer, undisturbed: Digests, *, tick: Callable[[], None]
 ) -> list[Broken]:
-    """Violations found before the fleet is stopped: late writers may have done harm after the publication."""
+    """Wait until the queues are empty, for a limited time. Then check messages, leftovers and all published runs.
+
+    Late writers may have damaged a published run. Call this before the fleet is stopped.
+    """
     known = [run for run in outcome.runs if run.run_id and fleet.ledger.state(run.run_id).complete]
     queues = {list_ for run in known for list_ in queue_lists(fleet.ledger.spec(run.run_id).queue)}
     deadline = time.time() + _CALM_SECONDS
@@ -74,7 +76,7 @@ def problems_of_what_is_left(
 
 
 def problems_of_processes(fleet: ChaosFleet) -> list[Broken]:
-    """Violations found after the fleet is stopped."""
+    """Return a violation for each process that is left. Call this after the fleet is stopped."""
     found = [f"process {process.pid}: {' '.join(process.cmdline())[:120]}" for process in fleet.processes()]
     return [Broken(Promise.LEFT_BEHIND, what) for what in found]
 
@@ -84,7 +86,7 @@ def _of(run: Run, problem: Broken, when: str = "") -> Broken:
 
 
 def published_digests(run_uri: str, hub_repo: str, hub: HubServer) -> dict[str, str]:
-    """Path → sha256 of every published Parquet file except the manifest."""
+    """Return the sha256 of every published Parquet file except the manifest, by path."""
     files = _published_files(run_uri, hub_repo, hub, "data/", "scores/")
     return {path: hashlib.sha256(content).hexdigest() for path, content in files}
 
@@ -155,7 +157,7 @@ def _of_manifest(run: Run, hub: HubServer) -> Iterator[Broken]:
 
 
 def _of_publication(run: Run, hub: HubServer, events: Iterable[Event]) -> Iterator[Broken]:
-    """Two finalizers may publish the same bytes to a folder at the same time, but none may publish later."""
+    """Check that the run was published once. Two finalizers may publish to a folder at the same time, but none may later."""
     if run.hub_repo:
         titles = [commit.title for commit in hub.commits(run.hub_repo)]
         if titles != [f"Publish run {run.run_id}", *([BASE_TITLE] if run.variant.base else []), "initial commit"]:
@@ -170,7 +172,7 @@ def _of_publication(run: Run, hub: HubServer, events: Iterable[Event]) -> Iterat
 
 
 def _of_attempts(run: Run, events: list[Event]) -> Iterator[Broken]:
-    """A shard whose staged file was damaged needs two attempts."""
+    """Check that no shard was completed by two attempts, unless its staged file was damaged, and that no claims share a token."""
     damaged = run.files.touched if run.files else ()
     tokens = defaultdict(set)
     for event in events:
@@ -185,7 +187,7 @@ def _of_attempts(run: Run, events: list[Event]) -> Iterator[Broken]:
 
 
 def _of_poison(run: Run, fleet: ChaosFleet, events: list[Event]) -> Iterator[Broken]:
-    """Such a shard is failed by its third crash since it last got further, and every attempt that was not stopped counts."""
+    """Check that a poison shard failed at its third crash without progress. Every attempt counts unless it was stopped."""
     keys, stopped = Keys(run.run_id), {event.token for event in events if event.what == "release"}
     for failure in fleet.ledger.failures(run.run_id):
         began = {e.token for e in events if e.what == "claim" and e.shard == failure.shard} - stopped

@@ -1,6 +1,7 @@
-"""`producer run` as a victim: two at a time beside each other, of which any process may be killed at any time.
+"""`producer run` as a victim: two run at a time, and any of their processes may be killed at any time.
 
-One that was killed itself is run again, as its user does. One that has ended is compared with a run without faults.
+If the command itself is killed, it is run again, as its user would. When it ends, its output is compared with a run
+without faults.
 """
 
 import random
@@ -17,9 +18,9 @@ from chaos.runs import run_command
 from chaos.victims import Service, Victim
 from support.outputs import data_digests
 
-_KILL_SECONDS = 180.0  # of a run, in which processes are killed: progress is promised for faults that end
+_KILL_SECONDS = 180.0  # kill a run's processes for this long: progress is promised only if faults end
 _SECONDS = 300.0  # limit for each run
-_AGAIN = "Run the same command again later"  # how a command ends whose Redis was killed before the run was enqueued
+_AGAIN = "Run the same command again later"  # output of a command if its Redis is killed before the run is enqueued
 
 
 @dataclass(kw_only=True)
@@ -32,7 +33,7 @@ class _LocalRun:
 
 
 class LocalRuns:
-    """`undisturbed` has the files of each variant. `problems` are the promises that were broken since they were last taken."""
+    """The `producer run` commands of a storm, two at a time. `victim` plans the kills of their processes."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class LocalRuns:
         self._model = model
         (folder / "tmp").mkdir(parents=True)
         self._environment = environment | {"SHARDSIFT_STATE_DIR": str(folder / "state"), "REDIS_URL": ""}
-        self._environment |= {"TMPDIR": str(folder / "tmp")}  # where a socket is
+        self._environment |= {"TMPDIR": str(folder / "tmp")}  # the folder of the Redis socket
         self._rng = rng
         self._runs: list[_LocalRun] = []
         self._begun = 0
@@ -99,7 +100,7 @@ class LocalRuns:
         self._runs.append(_LocalRun(variant=variant, output=output, service=service, began_at=time.time()))
 
     def _kill(self) -> str:
-        """Kill any process of these runs. Returns what it was."""
+        """Kill a random process of these runs. Returns the end of its command line. Empty if none was killed."""
         found = [process for process in psutil.process_iter() if self._is_ours(process)]
         if not found:
             return ""
@@ -114,7 +115,10 @@ class LocalRuns:
         return what
 
     def _is_ours(self, process: psutil.Process) -> bool:
-        """A server writes its title, with the path of its socket, over its environment."""
+        """Return whether a process is part of these runs.
+
+        A Redis server overwrites its environment with its title, which has the path of its socket.
+        """
         try:
             is_ours = process.environ().get("SHARDSIFT_STATE_DIR") == self._environment["SHARDSIFT_STATE_DIR"]
             return is_ours or str(self._folder) in " ".join(process.cmdline())

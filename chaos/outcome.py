@@ -16,7 +16,7 @@ from chaos.runs import Run
 class StormPlan:
     """A storm ends after `seconds`, after `runs`, or when each kind of kill has happened `min_faults` times.
 
-    A value of 0 for one of the last two means that it does not end the storm.
+    If `runs` or `min_faults` is 0, it does not end the storm.
     """
 
     name: str
@@ -33,8 +33,6 @@ class StormPlan:
 
 @dataclass(kw_only=True)
 class Outcome:
-    """The record of a storm."""
-
     plan: StormPlan
     seconds: float = 0.0
     faults: list[Fault] = field(default_factory=list)

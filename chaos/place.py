@@ -17,7 +17,7 @@ from support.outputs import manifest_lines
 
 # shard → what one of its texts does to its worker
 _POISON = {"000_90000": "kill", "000_90001": "segfault", "000_90002": "runtime error"}
-_FILE_SIZE = "100kB"  # of two or three shards
+_FILE_SIZE = "100kB"  # holds two or three shards
 UNDISTURBED = "undisturbed"  # name of the folder of the fleet without faults
 BASE_TITLE = "Publish run of a part"  # of the commit with the dataset that a run extends
 
@@ -29,7 +29,7 @@ class Variant:
     name: str
     shards: Path
     min_score: float
-    target_file_size: str = "none"  # else the files of some shards are merged
+    target_file_size: str = "none"  # otherwise files of several shards are merged
     poison: frozenset[str] = frozenset()
     base: Path | None = None  # a dataset of some of the shards, which runs of this variant extend
 
@@ -39,7 +39,7 @@ class Variant:
 
     @property
     def own_shards(self) -> set[str]:
-        """The shards that a run of this variant scores."""
+        """The shards that a run of this variant scores: those that its base lacks."""
         there = {str(line["shard"]) for line in manifest_lines(self.base)} if self.base else set()
         return self.shard_names - there
 
@@ -49,13 +49,13 @@ class Place:
     folder: Path
     model: Path
     variants: tuple[Variant, ...]
-    parts: tuple[Variant, ...]  # the same over some of the shards
-    extensions: tuple[Variant, ...]  # of the datasets of the parts
+    parts: tuple[Variant, ...]  # the variants over some of the shards
+    extensions: tuple[Variant, ...]  # variants that extend the datasets of the parts
     poisoned: Variant
 
 
 def prepare(folder: Path, *, shards: int, rows: int, seed: int) -> Place:
-    """Write Parquet files, in which all texts differ, and a folder that looks like a model."""
+    """Write the inputs, in which all texts differ, and a folder that looks like a model."""
     folder.mkdir(parents=True, exist_ok=True)
     clean = folder / "shards"
     _write_shards(clean, shards=shards, rows=rows, seed=seed)
@@ -86,7 +86,7 @@ def prepare(folder: Path, *, shards: int, rows: int, seed: int) -> Place:
 
 
 def put_base(variant: Variant, output: Path) -> None:
-    """Put the dataset that a run of this variant extends into its output, as if it had been published there."""
+    """Copy the dataset that a run of this variant extends into its output, as if it had been published there."""
     if variant.base:
         shutil.copytree(variant.base, output)
 
@@ -99,9 +99,9 @@ def put_base_on_hub(variant: Variant, hub: HubServer, hub_repo: str) -> None:
 
 
 def check_each_row_is_there_once(variant: Variant, output: Path) -> None:
-    """Raise AssertionError unless the output has a score for each row, and each row that the filter keeps.
+    """Assert that the output has each row's score, and each row that the filter keeps, exactly once.
 
-    In each file, rows are in the order of the input.
+    Also asserts that the rows of each file are in the order of the input.
     """
     rows_in, kept_ids = 0, []
     all_scores = pq.read_table(output / "scores")
@@ -144,7 +144,7 @@ def _with_texts(table: pa.Table, texts: list[str]) -> pa.Table:
 
 
 def _model(folder: Path) -> Path:
-    """Write the files of a model that the light side reads. The stand-in scorer needs no weights."""
+    """Write the files of a model that the producer reads. The stand-in scorer needs no weights."""
     folder.mkdir()
     config = {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
     (folder / "config.json").write_text(json.dumps(config))

@@ -22,7 +22,7 @@ _UNFINISHED = shutil.ignore_patterns("temp-*")  # files of an unfinished rewrite
 
 @dataclass(frozen=True, kw_only=True)
 class PowerLoss:
-    """What was lost: `cut_bytes` at the end of the file, or everything since a copy of this age."""
+    """The lost writes: `cut_bytes` at the end of the file, or everything since a copy of this age was made."""
 
     cut_bytes: int = 0
     copy_age_seconds: float = 0.0
@@ -56,7 +56,7 @@ class Disk:
 
     @property
     def may_be_rewritten(self) -> bool:
-        """Whether a rewrite is allowed. Redis 6.2 keeps one file, which after a rewrite begins with a snapshot.
+        """Whether a rewrite is allowed. Redis 6.2 has one file, which begins with a snapshot after a rewrite.
 
         A cut inside the snapshot would make the file unreadable.
         """
@@ -91,7 +91,7 @@ class Disk:
 
 
 def newest_log(data: Path) -> Path:
-    """The file to which Redis appends. Since Redis 7 it is the last of several."""
+    """Return the file to which Redis appends. Since Redis 7, it is the last of several files."""
     return max(_logs(data), key=_number_of)
 
 
@@ -101,6 +101,6 @@ def _logs(data: Path) -> Iterator[Path]:
 
 
 def _number_of(log: Path) -> int:
-    """The number in a file name: 7 for appendonly.aof.7.incr.aof."""
+    """Return the number in a file name: 7 for appendonly.aof.7.incr.aof."""
     parts = log.name.split(".")
     return int(parts[2]) if len(parts) > 2 else 0

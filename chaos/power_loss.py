@@ -1,10 +1,10 @@
-"""Power losses: do run after run with working workers, and let Redis lose power once in each, at a random moment.
+"""Power losses: do run after run, and let Redis lose power once in each, at a random moment.
 
     make power-loss TRIALS=300 SEED=1
 
-After a power loss the run must be published with the bytes of an undisturbed run, and each shard once. The operator may
-only run the same enqueue again if the ledger has lost the run. Several arenas, each a Redis and a simulated fleet, work in
-parallel, each in its own process, because it sets environment variables from which the product reads its settings.
+After a power loss, the run must be published with the bytes of an undisturbed run, and each shard once. The operator may
+only run the same enqueue again, and only if the ledger has lost the run. Several arenas work in parallel: each has a
+Redis, a simulated fleet and a process of its own, because the product reads its settings from environment variables.
 `power.py` simulates the power loss.
 """
 
@@ -163,7 +163,7 @@ class _Arena:
     @classmethod
     @contextmanager
     def opened(cls, folder: Path, variant: Variant, model: Path, server: RedisServer) -> Iterator["_Arena"]:
-        """An arena whose fleet is running and has done one run without a power loss."""
+        """Yield an arena whose fleet is running and has done one run without a power loss."""
         from chaos.simulated import SimulatedFleet  # here, because it creates the product's apps for the current Redis
 
         arena = cls(folder, variant, model, server)
@@ -199,7 +199,7 @@ class _Arena:
         )
 
     def late_problems(self, number: int) -> list[str]:
-        """Check the run again: later power losses may have restored a state in which it was not published."""
+        """Check the run again, because later power losses may have restored a state in which it was not published."""
         run = self._runs[number]
         if self._is_enqueued(run) and (broken := self._why_not_published(run)):
             return [f"at the end: {what}" for what in broken]
@@ -233,7 +233,10 @@ class _Arena:
         self._undisturbed = data_digests(run.output)
 
     def _why_not_published(self, run: _Run) -> list[str]:
-        """Wait for the publication. Enqueues the run again if the ledger has lost it, as an operator would."""
+        """Wait for the publication. Enqueues the run again if the ledger has lost it, as an operator would.
+
+        Returns the reason if it is not published in time. Empty if it is.
+        """
         try:
             wait_until(lambda: self._is_published(run), description="it is published", seconds=_MOST_SECONDS)
         except AssertionError as late:

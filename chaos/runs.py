@@ -14,12 +14,12 @@ from chaos.victims import Service
 from support.injected_faults import STAND_IN
 from support.processes import BIN
 
-_TRIES = 60  # of one command; each may find Redis down again
+_TRIES = 60  # tries of one command; Redis may be down at each
 
 
 @dataclass(kw_only=True)
 class Run:
-    """One run. `hub_repo` is empty if the output is a folder."""
+    """A run of a storm. `hub_repo` is empty if the output is a folder."""
 
     number: int
     variant: Variant
@@ -36,7 +36,7 @@ class Run:
     published_at: float | None = None
     manifest_digest: str = ""  # at its publication
     is_put_back: bool = False  # its output was damaged or its ledger rewound, so it may be published again
-    is_output_damaged: bool = False  # and not yet published again
+    is_output_damaged: bool = False  # damaged, and not yet published again
     needs_repair: bool = False  # a power loss may have taken back the enqueue that repairs its output
     enqueues: int = 1
 
@@ -47,7 +47,10 @@ class Run:
 
     @property
     def may_be_enqueued_again(self) -> bool:
-        """The id of an extension does not depend on its files, so the command would take an input that is replaced."""
+        """Whether the command may be run again now.
+
+        An extension's id does not depend on its files. So if an input is replaced, the command would accept the other file.
+        """
         return not (self.variant.base and self.files) or self.files.is_input_whole
 
     @property
@@ -55,14 +58,13 @@ class Run:
         return bool(self.run_id)
 
     def see(self, event: Event) -> bool:
-        """Whether this event completed the last shard of the run that can be done."""
+        """Note an event. Returns whether it completed the last shard of the run that can be completed."""
         if event.what != "complete" or event.run != self.run_id or event.shard not in self.open_shards:
             return False
         self.open_shards.discard(event.shard)
         return self.open_shards == self.variant.poison
 
     def enqueue_again(self) -> None:
-        """Run the same command again, as an operator does after the ledger or the output lost something."""
         self.run_id = ""
         self.needs_repair = False
         self._run_again()
@@ -72,12 +74,15 @@ class Run:
         self.enqueue_again()
 
     def see_power_loss(self) -> None:
-        """The ledger may again have the publication of before the damage, so the operator repeats the repair."""
+        """Note a power loss. The operator repeats the repair of a damaged output.
+
+        The restored ledger may call the run published, as it was before the damage.
+        """
         self.is_put_back = True
         self.needs_repair = self.is_output_damaged
 
     def tick(self, now: float, may_damage: Callable[["Run", Kind], bool]) -> Iterator[Fault]:
-        """Inject the run's own faults: the producer's before the run is enqueued, those of its files after that."""
+        """Inject the run's own faults: a kill of the producer until the run is enqueued, then faults of its files."""
         if self.files and (self.is_enqueued or not self.files.is_input_whole):
             yield from self.files.tick(now, self.open_shards, lambda kind: self.is_enqueued and may_damage(self, kind))
         if self.is_enqueued:
@@ -109,7 +114,7 @@ class Run:
 
 
 def run_command(command: str, variant: Variant, model: Path, output_uri: str, *, verify: bool = False) -> list[str]:
-    """`producer enqueue` or `producer run`. With `verify`, it reads published files even if their size is right."""
+    """Return the `producer enqueue` or `producer run` command. With `verify`, it reads published files even if the sizes fit."""
     options: dict[str, object] = {
         "--input": variant.shards,
         "--model": model,

@@ -1,6 +1,6 @@
 """Workers and a finalizer as threads of this process: real tasks, the real ledger and real files, without a GPU or Celery.
 
-For trials that take seconds, in which starting processes would take most of the time. The environment must name Redis
+Used for trials that take seconds, because starting processes would take most of the time. The environment must name Redis
 before this module is imported, because the import creates the product's apps.
 """
 
@@ -31,20 +31,20 @@ from shardsift.worker.service.child import ScoringChild
 from shardsift.worker.service.task import score_shard_task
 
 ROWS_A_BATCH = 4
-_AWAY = (redis.RedisError, OperationalError, OSError, ShardsiftError)  # and the product's own errors for it
+_AWAY = (redis.RedisError, OperationalError, OSError, ShardsiftError)  # while Redis is down
 _PAUSE_SECONDS = 0.05
 Fields = dict[str, Any]
 logger = logging.getLogger(__name__)
 
 
 class _Child(ScoringChild):
-    """The child that the tasks of all worker threads share. Threads cannot install signal handlers."""
+    """The scoring child of a worker thread. Threads cannot install signal handlers."""
 
     def install_signal_handlers(self) -> None: ...
 
 
 class SimulatedFleet:
-    """A fleet of threads on the queue of a scorer. `surprises` has the exceptions that none of them should raise."""
+    """A fleet of threads that serve the queue of a scorer. `surprises` collects unexpected exceptions."""
 
     def __init__(self, queue: str, *, workers: int, seconds_a_batch: float, work_log: Path) -> None:
         self._queue = queue
@@ -80,12 +80,11 @@ class SimulatedFleet:
             child.in_hand.drain()
 
     def _publish(self) -> None:
-        """Publish with a new publisher each time, as `_sweep` does."""
+        """Publish with a new Publisher each time. Its state only avoids unnecessary checks, so losing it must change nothing."""
         while not self._stopping.wait(self._settings.sweep_seconds):
             self._survive(Publisher(self._ledger, self._settings).publish_ready)
 
     def _sweep(self) -> None:
-        """Sweep with a new sweeper each time. A sweeper's state only saves queries, so losing it must change nothing."""
         while not self._stopping.wait(self._settings.sweep_seconds):
             self._survive(lambda: sweep(worker_app, self._ledger, self._settings))
 

@@ -31,7 +31,6 @@ _SWEPT_RUNS = 4  # verified runs that stay in the sweep; hundreds of them would 
 
 
 def storm(plan: StormPlan, place: Place, hub: HubServer, undisturbed: Digests, say: Callable[[str], None]) -> Outcome:
-    """Inject faults, let the runs finish, then check what is left."""
     with _Storm(plan, place, hub, undisturbed, say).raging() as one:
         one.rage()
         one.die_down()
@@ -94,7 +93,7 @@ class _Storm:
             )
 
     def look_for_orphans(self) -> None:
-        """The outcome, after the fleet has stopped."""
+        """Add a problem for each process that is left. Call this after the fleet has stopped."""
         self.outcome.problems += problems_of_processes(self._fleet)
 
     def _is_enough(self, seconds: float) -> bool:
@@ -110,7 +109,10 @@ class _Storm:
 
     @property
     def _is_hopeless(self) -> bool:
-        """A storm continues after a few broken promises, to show how often they break, but not after many."""
+        """Whether so many promises are broken that the storm ends.
+
+        It continues after a few broken promises, to show how often they break.
+        """
         return len(self.outcome.problems) >= _MOST_PROBLEMS
 
     def _tick(self, *, begins_runs: bool) -> None:
@@ -160,7 +162,7 @@ class _Storm:
             run.see(event)
 
     def _wants_run(self) -> bool:
-        """Start the next run when the last one is nearly done, so that no worker waits for long."""
+        """Return whether to start the next run: when all others are nearly done, so that no worker waits for long."""
         if self._plan.runs and len(self.outcome.runs) >= self._plan.runs:
             return False
         nearly_done = all(
@@ -226,7 +228,7 @@ class _Storm:
     def _is_over(self, run: Run) -> bool:
         if not run.is_enqueued:
             return False
-        if run.needs_repair or not self._fleet.ledger.state(run.run_id).complete:  # a power loss removed it
+        if run.needs_repair or not self._fleet.ledger.state(run.run_id).complete:  # a power loss removed the run
             if run.may_be_enqueued_again:
                 run.enqueue_again()
             return False
@@ -237,7 +239,10 @@ class _Storm:
         return self._fleet.ledger.state(run.run_id).publication is not None
 
     def _may_damage(self, run: Run, kind: Kind) -> bool:
-        """What may be damaged now: no file while the run may be being published, and no input while a retry may record it."""
+        """Return whether files of a run may be damaged now.
+
+        No file may be damaged while the run may be published, and no input while `producer retry` may record its identity.
+        """
         try:
             counts = self._fleet.ledger.counts(run.run_id)
         except redis.RedisError:

@@ -1,7 +1,7 @@
 """The victims of faults, and how each fault is injected. A victim that ends is started again at once.
 
-`see` passes an event of the fleet to a victim, which learns from it whether it is at work. `tick` injects the faults that are
-due, and returns them.
+`see` tells a victim of an event in the fleet, which may show that the victim is at work. `tick` injects the faults that
+are due, and returns them.
 """
 
 import os
@@ -29,7 +29,7 @@ _WAIT_FOR_END_SECONDS = 8.0  # wait this long for a run to end, then kill the fi
 
 
 class Service:
-    """One command. Each of its processes leads its own session and process group."""
+    """A command that can be started again. Each of its processes leads its own session and process group."""
 
     def __init__(self, command: Sequence[str], *, environment: Mapping[str, str], log: Path) -> None:
         self._command = list(command)
@@ -47,13 +47,12 @@ class Service:
         return self.process.poll() is None
 
     def start(self) -> None:
-        """Call this in the main thread: the kernel ends a process when the thread that started it ends."""
+        """Start the command. Call this in the main thread: the kernel ends a process when the thread that started it ends."""
         self.process = self._running.enter_context(
             running(self._command, log=self.log, stop_seconds=_STOP_SECONDS, environment=self._environment)
         )
 
     def start_again(self) -> None:
-        """Start it again after its process has ended."""
         self._running.close()
         self.start()
 
@@ -62,12 +61,12 @@ class Service:
             os.killpg(self.pid, number)
 
     def stop(self) -> None:
-        """Stop it with SIGTERM, and with SIGKILL if that takes too long."""
+        """Stop the process with SIGTERM, and with SIGKILL if that takes too long."""
         self._running.close()
 
 
 class Victim:
-    """The planned faults of one victim. Each becomes due some time after the victim was seen at work."""
+    """The planned faults of one victim. Each fault becomes due some time after the victim was seen at work."""
 
     def __init__(self, plans: Iterator[Planned]) -> None:
         self._plans = plans
@@ -75,12 +74,11 @@ class Victim:
         self._due_at: float | None = None
 
     def calm_down(self) -> None:
-        """Plan no more faults."""
         self._plans = iter(())
         self._next = self._due_at = None
 
     def at_work(self, now: float, *, idle_seconds: float = 0.0) -> None:
-        """Note that the victim works. The next fault becomes due after `idle_seconds` and its own pause, or earlier."""
+        """Note that the victim is working. The next fault becomes due after `idle_seconds` and its own pause, or earlier."""
         if self._next is None:
             self._next = next(self._plans, None)
         if self._next:
@@ -93,7 +91,7 @@ class Victim:
             self._due_at = min(self._due_at, now + self._next.after_seconds)
 
     def due(self, now: float) -> Planned | None:
-        """The fault to inject now, if one is due."""
+        """Return the fault to inject now, if one is due, and remove it from the plan."""
         if self._next is None or self._due_at is None or now < self._due_at:
             return None
         planned, self._next, self._due_at = self._next, None, None
@@ -107,9 +105,9 @@ class Victim:
 
 
 class Worker:
-    """A worker, or a machine: a supervisor with its workers. It has a proxy of its own.
+    """A worker, or a machine: a supervisor with its workers. It has its own proxy.
 
-    `may_start` says whether Redis is up; without Redis a new worker would exit at once.
+    `may_start` says whether Redis is up. Without Redis, a new worker would exit at once.
     """
 
     def __init__(
@@ -123,12 +121,12 @@ class Worker:
         self.problems: list[str] = []
         self._proxy = proxy
         self._child_pid = 0  # of a machine: the parent of the worker that was last seen
-        self._lasting: tuple[Kind, float] | None = None  # with its end
+        self._lasting: tuple[Kind, float] | None = None  # a fault and when it ends
         self._is_ending = False
         self._leaving: list[tuple[Fault, list[psutil.Process]]] = []  # processes that must end, and why
 
     def see(self, event: Event) -> None:
-        """A child that has loaded its model is hit soon, even if it is still waiting for a shard."""
+        """Note an event. A child that has loaded its model is hit soon, even if it is still waiting for a shard."""
         if event.what not in ("loaded", "claim"):
             return
         if event.parent == self.service.pid:
@@ -210,7 +208,7 @@ class Worker:
             self._proxy.heal()
 
     def _start_again(self) -> None:
-        """Start it again, even if processes below a killed one are still alive for a moment."""
+        """Start the command again. Descendants of a killed process may still be alive for a moment."""
         if not self._is_ending:
             self.unasked_ends.append(self.service.process.returncode)
         if self._lasting:
@@ -220,7 +218,7 @@ class Worker:
         self.service.start_again()
 
     def _look_after_leaving(self, now: float) -> None:
-        """Check that all processes of a stopped worker end in time, and those below a killed one."""
+        """Check that the processes of a stopped or killed worker end in time. Kills those that do not."""
         for fault, processes in list(self._leaving):
             left = [process for process in processes if _is_alive(process)]
             if left and now - fault.at <= _LEAVE_SECONDS:
@@ -284,7 +282,7 @@ class RedisVictim:
         self.name = "redis"
         self.server = server
         self.victim = Victim(plans)
-        self._down: tuple[Kind, float] | None = None  # with its end
+        self._down: tuple[Kind, float] | None = None  # a fault and when it ends
         self._is_coming_back = False
 
     @property
@@ -325,7 +323,7 @@ class RedisVictim:
 
 
 def _child(pid: int, *, of: int) -> psutil.Process | None:
-    """The process with this id, if it lives and is a child of the other."""
+    """Return the process with this id if it is alive and a child of `of`. Otherwise None."""
     try:
         process = psutil.Process(pid)
         return process if process.ppid() == of and _is_alive(process) else None
@@ -342,7 +340,7 @@ def _with_descendants(pid: int) -> list[psutil.Process]:
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    """A zombie is dead."""
+    """Return whether a process is alive. A zombie is not."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

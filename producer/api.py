@@ -65,9 +65,9 @@ def run(
 
     workers: worker processes. Default: one per GPU, or one on the CPU.
     verify: read all published files and compare their sha256, not only their sizes.
-    score_again: score rows that another run has scored, with another filter. Otherwise that is an error, which names `refilter`.
+    score_again: score the rows even if another run has scored them for another filter. Otherwise that is an error.
     progress: show progress on stderr.
-    redis_url: a Redis to use instead of one of its own. Default: the environment's REDIS_URL.
+    redis_url: the Redis to use. Default: the environment's REDIS_URL, otherwise this machine's own Redis, started if needed.
 
     Raises UsageError for wrong options, before anything is started, and if no worker can score; NothingToAdd if `extend` finds
     no new file. Shards that fail do not raise: see `failures` and `word` of the returned status.
@@ -252,15 +252,16 @@ def evaluate(
     <Evaluation ./kept: precision 81.2% (74.0% to 87.1%), recall 64.8% (41.9% to 88.0%) at 3; 400 labels>
     >>> print(shardsift.evaluate("./kept", "./kept-by-another-model", disagreeing=10))
 
-    labels: the rows of `sample`, labelled: a DataFrame, another table, or a file. Or the place or id of another run of the
-        same input, whose scores are the labels. Then all shares are exact, and `agreement` has the rank correlation.
-    at: thresholds to measure besides the filter's and those of `scores`. The first is judged. Default: the filter's is.
+    labels: the labelled rows of `sample`: a DataFrame, another table, or a file. Or another run of the same input, by place
+        or id: its scores are the labels, all shares are exact, and `agreement` has the rank correlation.
+    at: more thresholds to measure. The filter's and those of `scores` are always measured. The threshold to judge is the
+        first one named here, by default the filter's.
     positive: the condition for good labels, like "label >= 3". Default: "label = 1" if all labels are 0 or 1, otherwise
         numbers at or above the threshold.
     within: also measure each value of this column.
     judge: a model that gave the labels.
-    unweighted: each row had the same chance to be drawn, so `labels` needs no stratum and weight.
-    disagreeing: the number of rows in the result's `disagreeing`: those on which the two runs disagree most.
+    unweighted: assume that each row had the same chance to be drawn. Then `labels` needs no columns `stratum` and `weight`.
+    disagreeing: the number of rows in the result's `disagreeing`: the rows on which the two runs disagree most.
     target, redis_url: as for `scores`. input: as for `sample`.
 
     Raises UsageError if the labelled rows were not drawn from this run, or if two runs have no row in common.
@@ -343,7 +344,7 @@ def cancel(run_id: str | None = None, *, redis_url: str | None = None) -> RunSta
 
 
 def retry(run_id: str | None = None, *, redis_url: str | None = None) -> RunStatus:
-    """Queue the failed shards of a run again, each with the current content of its file, or resume a cancelled run.
+    """Queue the failed shards of a run again, with the current content of their files, or resume a cancelled run.
 
     run_id: a run's id, or its unique beginning. Default: the only run that can be retried.
     """
@@ -366,7 +367,6 @@ def _run_of(run_id: str | None, redis_url: str | None, *, to: str) -> Iterator[t
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Name options in errors as keywords, and convert errors of Redis to ours."""
     try:
         with keyword_errors():
             yield

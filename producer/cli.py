@@ -13,7 +13,7 @@ _EXIT_CODES = (
 
 
 def new_control_side(name: str, *, help: str) -> typer.Typer:
-    """Create a command line with the commands of the control side."""
+    """Create a Typer app with all commands of `producer`."""
     cli = new_command_line(name, help=f"{help}\n\n{_EXIT_CODES}")
     for subcommands in (start, inspect, evidence, steer, services):
         cli.add_typer(subcommands.commands)

@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_finalizer(settings: Settings) -> None:
-    """Run until stopped. Raises UsageError if no Redis answers, or if the Redis user lacks rights."""
+    """Run until a signal. Raises UsageError if no Redis answers, or if the Redis user lacks rights."""
     ledger = Ledger.connect(settings, wait_seconds=START_SECONDS)
     if settings.scratch_dir:
         tempfile.tempdir = str(settings.scratch_dir)
@@ -58,7 +58,7 @@ def run_finalizer(settings: Settings) -> None:
 
 
 class Finalizer:
-    """Sweeps and publishes in two threads, so that lost shards are sent again even during a long publication."""
+    """Sweep and publish in two threads, so that lost shards are sent again even during a long publication."""
 
     def __init__(self, ledger: Ledger, settings: Settings) -> None:
         self._ledger = ledger
@@ -70,7 +70,7 @@ class Finalizer:
         self._announcer = threading.Thread(target=self._announce, name="announcer", daemon=True)
 
     def run(self) -> None:
-        """Serve until a signal. A publication in progress is finished first; a second signal interrupts it."""
+        """Serve until SIGTERM or SIGINT. Finishes a publication in progress first; a second signal interrupts it."""
         # Threads inherit the mask, so only `sigwait` receives the signals.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
         self.start()
@@ -85,7 +85,7 @@ class Finalizer:
         threading.Thread(target=self._publish, name="publish", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop the threads after a publication in progress. If that takes too long, exit the process.
+        """Stop the threads when no publication is in progress. If that takes too long, exit the process.
 
         Threads that wait for Redis are daemons and end with the process.
         """
@@ -135,7 +135,7 @@ class Finalizer:
 def sweep(app: Celery, ledger: Ledger, settings: Settings) -> None:
     """Send a message for each shard whose lease expired, whose back-off is over or whose message was lost.
 
-    Raises errors of Redis. Any other error is logged, and the next run is checked.
+    Pauses runs that have reached their cost limit. Raises errors of Redis. Logs any other error and checks the next run.
     """
 
     def sweep_run(run_id: str) -> None:
@@ -163,7 +163,7 @@ def _pause_if_too_expensive(ledger: Ledger, run_id: str, state: RunState) -> Non
 def _for_each_run(ledger: Ledger, settings: Settings, action: Callable[[str], None]) -> None:
     """Call `action` for each run, oldest first, so that older runs fill a limited queue first.
 
-    Raises errors of Redis, except those about one key. Logs all others.
+    Raises errors of Redis that are not about a single key. Logs all other errors.
     """
     for run_id in [settings.only_run] if settings.only_run else ledger.run_ids()[::-1]:
         try:
@@ -184,7 +184,7 @@ _SWEEPS_APART = 4  # sweeps until a failed publication is tried again
 
 
 class Publisher:
-    """Publishes runs that are ready. `at_work` is held while a run is published or saved."""
+    """Publish runs that are ready. `at_work` is locked while a run is published or saved."""
 
     def __init__(self, ledger: Ledger, settings: Settings) -> None:
         self.at_work = threading.Lock()
@@ -193,7 +193,7 @@ class Publisher:
         self._waves = WaveWatch(settings)
 
     def publish_ready(self) -> None:
-        """Check all runs once. Raises errors of Redis. Records any other error, and checks the next run."""
+        """Check all runs once. Raises errors of Redis. Records any other error and checks the next run."""
         _for_each_run(self._ledger, self._settings, self._check)
 
     def _check(self, run_id: str) -> None:
@@ -207,7 +207,7 @@ class Publisher:
                 publish_or_save(self._ledger, run_id, self._settings)
 
     def _wants_wave(self, run_id: str, counts: Counts) -> bool:
-        """Return whether to look for shards to save or merge. Includes cancelled runs, because they may be resumed."""
+        """Return whether to look for shards to save or merge. Includes cancelled runs, because `retry` may resume them."""
         spec = self._ledger.spec(run_id)
         if not is_on_hub(spec.output_uri) and spec.target_file_bytes is None:
             return False
@@ -215,7 +215,6 @@ class Publisher:
         return is_begun and self._waves.is_check_due(run_id, done=counts.done, now=time.monotonic())
 
     def _is_ready(self, run_id: str, counts: Counts) -> bool:
-        """Return whether `finalize_run` may be able to publish the run."""
         if counts.open or counts.failed or not counts.done:
             return False
         return not self._ledger.state(run_id).cancelled or self._ledger.is_publishing(run_id)
@@ -224,8 +223,8 @@ class Publisher:
 def publish_or_save(ledger: Ledger, run_id: str, settings: Settings) -> Publication | NotReady:
     """Publish a run if it is ready. Otherwise merge its finished shards, and save them if a wave is due.
 
-    Records an error of the publication in the ledger before raising it, except an error of Redis. After a temporary
-    error, a later sweep tries again.
+    Records errors in the ledger before raising them, except errors of Redis. After a temporary error, a later sweep tries
+    again.
     """
     try:
         outcome = finalize_run(ledger, run_id, without_failed=False)

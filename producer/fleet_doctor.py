@@ -27,12 +27,10 @@ _FINALIZER_MEND = "Start one, or restart one that hangs: producer finalizer"
 
 
 def producer_checks(settings: Settings) -> list[Check]:
-    """Return all checks of `producer doctor`."""
     return [*fleet_checks(settings), hub_check()]
 
 
 def fleet_checks(settings: Settings) -> list[Check]:
-    """Return the checks of Redis, of workers for each run with shards to score, and of a finalizer."""
     return [
         *redis_checks(settings, OF_PRODUCERS, otherwise=_own_server),
         Check(name="workers", run=partial(_workers, settings), mend=REDIS_MEND, needs=("redis rights",)),

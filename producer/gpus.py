@@ -18,7 +18,7 @@ PRICES_FROM = f"list price of Hugging Face Jobs on {PRICED_ON}"
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A kind of GPU. `price_per_hour` is its US dollar price on Hugging Face Jobs on PRICED_ON; None if not offered."""
+    """A kind of GPU. `price_per_hour` is its price in US dollars on Hugging Face Jobs, or None if Jobs do not offer it."""
 
     name: str
     peak: float  # operations per second
@@ -38,13 +38,13 @@ GPUS = (
 
 
 def gpu_called(device: str) -> Gpu | None:
-    """Find a GPU by its name in torch, such as `NVIDIA H100 80GB HBM3`. None for a MIG slice or an unlisted device."""
+    """Find a GPU by its name in torch, such as `NVIDIA H100 80GB HBM3`. Returns None for a MIG slice or an unlisted device."""
     if "MIG" in device.split():
         return None
     return next((gpu for gpu in GPUS if re.search(rf"\b{re.escape(gpu.name)}\b", device)), None)
 
 
 def list_price(device: str) -> float | None:
-    """Return the list price per hour of a device, by its name in torch. None if no price is listed."""
+    """Return the list price of a device per hour, in US dollars, by its name in torch. None if no price is listed."""
     gpu = gpu_called(device)
     return gpu.price_per_hour if gpu else None

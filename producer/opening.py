@@ -30,7 +30,7 @@ _CAN: dict[str, Callable[[RunStatus], object]] = {
 
 
 def refuse_place(target: str) -> None:
-    """Raise UsageError for a path where a run id is expected. The message names the command that takes a path."""
+    """Raise UsageError if `target` is a path, because a run id is expected. The message says how to use the path."""
     if not is_place(target):
         return
     if not is_url(target) and not local_path(target).exists():
@@ -41,20 +41,20 @@ def refuse_place(target: str) -> None:
 
 
 def refuse_model(target: str) -> None:
-    """Raise UsageError for the folder of a model (such as `worker train` writes) where an output is expected."""
+    """Raise UsageError if `target` is a model's folder, such as `worker train` writes, because an output is expected."""
     if not is_url(target) and (local_path(target) / "config.json").is_file():
         model = _as_argument(target)
         raise UsageError(f"{target} is a model, not a dataset. To use it: --model {model}")
 
 
 def _as_argument(place: str) -> str:
-    """Quote a path. `./` is added so that the argument counts as a path even after the folder is removed."""
+    """Quote a path for the shell. Adds `./`, so that it counts as a path even after the folder is removed."""
     return shlex.quote(place if "/" in place or place.startswith((".", "~")) else f"./{place}")
 
 
 @contextmanager
 def open_ledger(settings: Settings) -> Iterator[tuple[Settings, Ledger]]:
-    """Open the fleet's ledger, or this machine's own, for the length of a block. The settings get its Redis's URL."""
+    """Open the fleet's ledger, or this machine's own, during the block. The yielded settings have the URL of its Redis."""
     with machine_redis(settings, create=False) as found:
         ledger = Ledger.connect(found)
         try:
@@ -67,10 +67,10 @@ def open_ledger(settings: Settings) -> Iterator[tuple[Settings, Ledger]]:
 def open_ledger_of(
     run_id: str | None, settings: Settings, *, to: str | None = None
 ) -> Iterator[tuple[Settings, Ledger, str]]:
-    """Open the ledger that has a run. `run_id` may be any unique beginning of its id.
+    """Open the ledger that has a run, during the block. `run_id` may be a unique beginning of the id.
 
-    Without `run_id`, take the only run that the action `to` applies to. Without `to` as well, take the newest run under
-    way, or else the newest. Raises UsageError if the ledger has no such run, or if a folder is named instead.
+    Without `run_id`, takes the only run that the action `to` applies to. Without both, takes the newest run that is under
+    way, otherwise the newest run. Raises UsageError if there is no such run, or if `run_id` is a path.
     """
     if not isinstance(run_id, str | None):  # from Python
         raise UsageError(f"run_id={run_id!r} is wrong: it is the id of a run as a text, or its unique beginning.")
@@ -99,7 +99,10 @@ def _that_begins(beginning: str, ledger: Ledger) -> str:
 
 
 def _only(to: str, statuses: Iterable[RunStatus]) -> str:
-    """Return the only run that this action applies to. If several do, return the only one that is under way."""
+    """Return the only run that the action `to` applies to. If it applies to several, return the only one under way.
+
+    Raises UsageError if there is no such run, or more than one.
+    """
     fitting = [status for status in statuses if _CAN[to](status)]
     found = [status for status in fitting if status.is_under_way] or fitting
     if len(found) == 1:
@@ -122,9 +125,10 @@ def _shown(statuses: Iterable[RunStatus]) -> str:
 
 
 def output_of(target: str, settings: Settings) -> tuple[str, str | None]:
-    """Find an output by its path or URI, which needs no Redis, or by its run's id.
+    """Find an output by its path or URI, or by the id of its run. A path or URI needs no Redis.
 
-    Returns the output's URI, and the run's id if it was named and the ledger has the run as published, otherwise None.
+    Returns the URI of the output, and the run's id. The id is None if `target` is a path or URI, or if the run is not
+    published according to the ledger.
     """
     if is_place(target):
         refuse_model(target)
@@ -135,7 +139,7 @@ def output_of(target: str, settings: Settings) -> tuple[str, str | None]:
 
 @contextmanager
 def _looked_up(target: str | None) -> Iterator[None]:
-    """Extend the error of an unknown run: the user may have meant a folder that does not exist."""
+    """Extend the error about an unknown run, because the user may have meant a folder that does not exist."""
     try:
         yield
     except UsageError as error:
@@ -145,9 +149,9 @@ def _looked_up(target: str | None) -> Iterator[None]:
 
 
 def published_output_of(run_id: str | None, settings: Settings) -> tuple[str, tuple[str, ...]]:
-    """Return where a run is published, and the input of all runs of that dataset. Default: the only published run.
+    """Return the output URI of a published run, and the input URIs of all runs that are published there.
 
-    Raises UsageError if the run is not published according to the ledger.
+    Without `run_id`, takes the only published run. Raises UsageError if the run is not published according to the ledger.
     """
     with _looked_up(run_id), open_ledger_of(run_id, settings, to="refilter") as (_, ledger, found):
         output_uri, is_published = ledger.spec(found).output_uri, ledger.state(found).publication is not None

@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 from shardsift.fleet.errors import TransientError
 
 _PAUSES_SECONDS = (1, 2, 4, 8, 8)  # as in huggingface_hub
-_LONGEST_PAUSE_SECONDS = 60.0  # if a server asks for a longer pause, give up: a person waits for the command
+_LONGEST_PAUSE_SECONDS = 60.0  # give up if a server asks for a longer pause, because a person is waiting
 logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 def with_retries(do: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function so that calls are repeated after a TransientError, up to five times. Then the error is raised.
+    """Decorate a function so that it is called again after a TransientError, up to five times. Then the error is raised.
 
-    The function must be safe to call twice. Errors of this machine, such as expired credentials, and errors that ask for
-    a long wait are raised at once.
+    The function must be safe to call twice. Errors of this machine, such as expired credentials, and errors that ask for a
+    long wait are raised at once.
     """
 
     @wraps(do)

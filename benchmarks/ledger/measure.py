@@ -41,8 +41,6 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Latency:
-    """The latency of one kind of call, as its callers saw it."""
-
     calls: int
     p50_ms: float
     p99_ms: float
@@ -51,8 +49,6 @@ class Latency:
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """A part of the run in which all workers have the same pace."""
-
     name: str
     seconds: float
     shards: int  # that were done
@@ -141,7 +137,7 @@ Start = Callable[[Pace, float], list[Future[Played]]]
 
 @contextmanager
 def _players(plan: Plan, url: str, run_id: str) -> Iterator[Start]:
-    """A function that starts all workers at a pace for some seconds, distributed among the processes."""
+    """Yield a function that starts all workers at a pace for some seconds, distributed among the processes."""
     names = [f"gpu-{number:03}" for number in range(plan.workers)]
 
     with ProcessPoolExecutor(plan.processes, mp_context=get_context("spawn")) as pool:
@@ -156,7 +152,7 @@ def _players(plan: Plan, url: str, run_id: str) -> Iterator[Start]:
 def _phase(
     name: str, start: Callable[[], list[Future[Played]]], ledger: Ledger, app: Celery, run_id: str
 ) -> tuple[Phase, float]:
-    """Measure a phase, sweeping as a finalizer does. Returns it with the time at which its last shard was completed."""
+    """Measure a phase, sweeping as a finalizer does. Returns the phase, and the time of its last completed shard."""
     done_before, cpu_before, started = ledger.counts(run_id).done, _cpu_seconds(ledger.redis), time.monotonic()
     playing, sweeps = start(), []
     while True:
@@ -186,7 +182,10 @@ def _sweep(ledger: Ledger, app: Celery, run_id: str) -> None:
 
 @contextmanager
 def _finalizer(ledger: Ledger) -> Iterator[Future[float]]:
-    """A finalizer that waits for a wake. The future has the time.monotonic() at which it learned of the run's end."""
+    """Wait in a thread for the end of the run, as a finalizer does.
+
+    Yields a future of the `time.monotonic()` at which the thread learned of the end.
+    """
     over = threading.Event()
     with ThreadPoolExecutor(1) as thread:
         try:
@@ -214,7 +213,7 @@ def memory_of(client: redis.Redis, shards: int, empty_bytes: int) -> Memory:
 
 
 def settled(client: redis.Redis) -> dict[str, int]:
-    """The memory that Redis reports while it does not write a copy of its data."""
+    """Wait until Redis has finished rewriting its file, and return its memory figures."""
     while client.info("persistence")["aof_rewrite_in_progress"] or client.info("persistence")["aof_rewrite_scheduled"]:
         time.sleep(0.1)
     return dict(client.info("memory"))

@@ -15,7 +15,6 @@ _REVISION = "9bb295ddab0e05d785b879661af7260fed5140fc"
 
 
 def fineweb_spec(number: int) -> RunSpec:
-    """The spec of a run. Each `number` gives a different run."""
     return RunSpec(
         input_uris=(f"hf://datasets/HuggingFaceFW/fineweb@{_REVISION}/data/*/*.parquet",),
         input_revision=_REVISION,
@@ -44,7 +43,7 @@ def fineweb_spec(number: int) -> RunSpec:
 
 
 def fineweb_shards(count: int) -> Iterator[Shard]:
-    """250 files per crawl, of 2 GB each, named like FineWeb's files."""
+    """Yield shards that are named like FineWeb's files: 250 per crawl, of 2 GB each."""
     for number in range(count):
         crawl, file = divmod(number, _FILES_OF_A_CRAWL)
         year, week = divmod(crawl, 52)
@@ -55,7 +54,7 @@ def fineweb_shards(count: int) -> Iterator[Shard]:
 
 
 def receipt_of(run_id: str, shard: Shard, *, token: str, attempt: int = 1, worker: str = "gpu-000") -> Receipt:
-    """A receipt for an output in a folder, which has the longest staged paths. All digests and times differ."""
+    """Make a receipt for an output in a folder, which has the longest staged paths. All digests and times differ."""
     digest = sha256(shard.name.encode())
     spread = int.from_bytes(digest.digest()[:4])
     kept = ROWS // 10 + spread % 9_973
@@ -112,6 +111,5 @@ def receipt_of(run_id: str, shard: Shard, *, token: str, attempt: int = 1, worke
 
 
 def _histogram(rows: int) -> Histogram:
-    """A histogram of regression scores from -1 to 5, with rows in every bin."""
     bins = range(-4, 20)
     return Histogram(bins_per_unit=4, rows_by_bin=dict.fromkeys(bins, rows // len(bins)))

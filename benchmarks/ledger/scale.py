@@ -21,14 +21,12 @@ _SLOW_ENTRIES = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """The figures of a run with this many shards."""
-
     shards: int
     create_seconds: float
     sweep_ms: float  # take_due and counts, the median
     restore_seconds: float  # all receipts, as after a loss of Redis
     receipts_seconds: float  # read back, as the finalizer does before it publishes
-    first_receipt_seconds: float  # the names of all of them
+    first_receipt_seconds: float  # until the first receipt; reads the names of all
     retry_all_seconds: float
     longest_pause_ms: float  # of Redis during these calls; other clients wait this long
     restart_seconds: float  # until a stopped Redis has started and read its data
@@ -75,7 +73,7 @@ def measure_size(shards: int, *, say: Callable[[str], None]) -> Size:
 
 @contextmanager
 def _ledger_in(folder: Path) -> Iterator[Ledger]:
-    """A Redis with its data in this folder, which logs slow commands."""
+    """Start a Redis with its data in this folder, and yield its ledger. Redis logs slow commands."""
     with embedded_redis(folder) as url:
         ledger = Ledger.connect(Settings(redis_url=url))
         ledger.redis.config_set("slowlog-log-slower-than", _PAUSE_MICROSECONDS)
@@ -95,5 +93,5 @@ def _exhaust(things: Iterable[object]) -> None:
 
 
 def _longest_pause_ms(ledger: Ledger) -> float:
-    """The longest command in the slow log of Redis, which runs one command at a time."""
+    """Return the duration of the longest command in the slow log. Other clients wait while Redis runs a command."""
     return max((entry["duration"] / 1000 for entry in ledger.redis.slowlog_get(_SLOW_ENTRIES)), default=0.0)

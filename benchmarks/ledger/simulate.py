@@ -28,8 +28,6 @@ _R = TypeVar("_R")
 
 
 class Call(StrEnum):
-    """The calls of a worker to Redis, in the order of a shard's life."""
-
     PING = "ping"  # the control: the latency of the machine and the connection alone
     TAKE = "take a message"
     CLAIM = "claim"
@@ -50,8 +48,6 @@ class Pace:
 
 @dataclass(kw_only=True)
 class Played:
-    """The measurements of the workers of one process."""
-
     seconds: dict[Call, list[float]] = field(default_factory=lambda: {call: [] for call in Call})
     last_completion: float = 0.0  # time.monotonic, which all processes of a machine share
 
@@ -62,7 +58,7 @@ class Played:
 
 
 def play(redis_url: str, run_id: str, workers: list[str], pace: Pace, seconds: float) -> Played:
-    """Simulate workers until no shard is due, or for this many seconds. Then they give their shards back."""
+    """Simulate workers until no shard is due, or for `seconds`. Then the workers give their shards back."""
     settings = Settings(redis_url=redis_url)
     app, played = make_app("simulated worker", settings), Played()
     with ExitStack() as stack:
@@ -81,7 +77,6 @@ def play(redis_url: str, run_id: str, workers: list[str], pace: Pace, seconds: f
 
 
 def _live(lives: list[Generator[float, None, None]], *, until: float) -> None:
-    """Run each worker's next step when its pause is over."""
     turns = [(0.0, number) for number in range(len(lives))]
     while turns:
         due, number = heapq.heappop(turns)

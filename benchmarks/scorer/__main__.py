@@ -92,7 +92,10 @@ def scorer(
 
 
 def _set_up_process(device: Device, threads: int) -> None:
-    """Call this before torch and the tokenizers are imported, because they read the environment at import."""
+    """Set the device and the threads of this process.
+
+    Call this before torch and the tokenizers are imported, because they read the environment at import.
+    """
     if device is Device.CPU:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     if threads:
@@ -137,7 +140,7 @@ def _demo_tokenizer() -> str:
 def _comparisons(
     cases: list[Case], tokenizer: "PreTrainedTokenizerBase", settings: "OurSettings", *, warmup_rows: int
 ) -> "Iterator[Comparison]":
-    """Create each model once, and free it when its cases are done."""
+    """Compare the contenders of each case. Creates each model once, and frees it when its cases are done."""
     from benchmarks.scorer.compare import compare
     from benchmarks.scorer.lineup import load_lineup
     from benchmarks.scorer.models import save_model

@@ -20,7 +20,7 @@ _MIN_EDU_SCORE = 3
 
 
 class Reference:
-    """pandas and a pipeline. Unlike in the article, the pipeline is loaded once, before the clock starts."""
+    """Score with pandas and a pipeline. Unlike in the article, the pipeline is loaded once, before the clock starts."""
 
     def __init__(self, model: Path, dtype: torch.dtype = torch.float32) -> None:
         self.dtype = _name(dtype)
@@ -44,9 +44,9 @@ class Reference:
 
 
 class Dask:
-    """The same over partitions. Here there is one partition and one thread, as in each worker of the article.
+    """Score over Dask partitions: here one partition and one thread, as in each worker of the article.
 
-    The pipeline is loaded inside the clock, as the article does it for each partition.
+    The pipeline is loaded while the clock runs, as the article does for each partition.
     """
 
     dtype = "float32"
@@ -77,7 +77,7 @@ class Dask:
 
 
 class CrossEncoderPredict:
-    """sentence-transformers with its defaults: batches of 32, texts sorted by length in characters, longest first."""
+    """Score with sentence-transformers and its defaults: batches of 32, sorted by length in characters, longest first."""
 
     def __init__(self, model: Path) -> None:
         if not importlib.util.find_spec("sentence_transformers"):
@@ -85,7 +85,7 @@ class CrossEncoderPredict:
         from sentence_transformers import CrossEncoder
 
         class OverSingleTexts(CrossEncoder):
-            """Otherwise a list of texts would count as one pair of texts."""
+            """A CrossEncoder of single texts. Otherwise a list of texts would count as one pair."""
 
             def is_singular_input(self, inputs: Any) -> bool:  # type: ignore[override]
                 return False
@@ -107,7 +107,7 @@ class CrossEncoderPredict:
 
 
 def dtype_16bit() -> torch.dtype:
-    """The type that this device multiplies faster than float32."""
+    """Return the 16-bit type that this device multiplies faster than float32. Raises UnavailableError if there is none."""
     device = _device()
     if multiplies_bfloat16(device):
         return torch.bfloat16
@@ -125,7 +125,7 @@ def _device() -> torch.device:
 
 
 def _make_pipe(model: Path, dtype: torch.dtype, sent: "_TokenCount") -> Any:
-    """Unlike in the article, the type is explicit, because transformers 5 would take it from the checkpoint."""
+    """Load the pipeline. Unlike in the article, the type is explicit: transformers 5 would take it from the checkpoint."""
     pipe = pipeline("text-classification", model=str(model), device=_device(), dtype=dtype)
     sent.watch(pipe.model)
     return pipe
@@ -143,7 +143,7 @@ def _compute_scores(pipe: Any, texts: "pd.Series[str]") -> "pd.Series[float]":
 
 
 class _TokenCount:
-    """Counts the tokens that go through a model's embeddings, once per batch."""
+    """Count the tokens that go through a model's embeddings, once per batch."""
 
     def __init__(self) -> None:
         self.tokens = 0

@@ -44,7 +44,7 @@ class Case:
 
 
 class UnavailableError(Exception):
-    """A contender cannot run on this machine, for the reason in the message. The others continue without it."""
+    """A contender cannot run on this machine. The message has the reason. The others continue without it."""
 
 
 class Contender(Protocol):
@@ -52,10 +52,10 @@ class Contender(Protocol):
 
     @property
     def dtype(self) -> str:
-        """The number format in which its matrices are multiplied."""
+        """The number format of its matrix products."""
 
     def prepare(self, texts: list[str]) -> Callable[[], Values]:
-        """Prepare before the clock starts. The result is timed, and may be called repeatedly."""
+        """Prepare before the clock starts. Returns the function to time, which may be called repeatedly."""
 
     def tokens_sent(self) -> int:
-        """Tokens that went through the model in the last call, padding included."""
+        """Return the number of tokens that went through the model in the last call, including padding."""

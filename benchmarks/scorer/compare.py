@@ -23,7 +23,7 @@ from shardsift.worker.scoring.peak import finish, matmul_peak
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """A round, in which each contender runs once."""
+    """The measurements of a round, in which each contender runs once."""
 
     seconds: dict[Name, float]
     processor_seconds: dict[Name, float]  # of all threads; other work on the machine does not count
@@ -31,14 +31,12 @@ class Round:
 
     @property
     def cores(self) -> float:
-        """The cores that the contenders had: fewer than their threads if other work used the machine."""
+        """The cores that the contenders used: fewer than their threads if other work used the machine."""
         return sum(self.processor_seconds.values()) / sum(self.seconds.values())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entrant:
-    """Facts about a contender that do not change from round to round."""
-
     dtype: str
     load_seconds: float
     tokens_sent: int  # padding included
@@ -55,8 +53,6 @@ class OurFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The measurements of a case."""
-
     case: Case
     tokens: int  # of all texts after truncation, special tokens included
     truncated: float  # share of texts that reach the model's limit
@@ -97,8 +93,6 @@ def compare(
 
 
 class _Contest:
-    """The contenders that still take part, and their latest scores."""
-
     def __init__(
         self, case: Case, lineup: Lineup, texts: list[str], warmup_rows: int, say: Callable[[str], None]
     ) -> None:
@@ -113,7 +107,10 @@ class _Contest:
                 self.jobs[name] = loaded.contender.prepare(texts)
 
     def round(self, number: int, shape: Shape) -> Round:
-        """Reverse the order every other round, so that no contender always runs on a processor that another has heated."""
+        """Run each contender once. Every other round has the reverse order.
+
+        Otherwise a contender would always run on a processor that another has heated.
+        """
         names = list(self.jobs) if number % 2 == 0 else list(reversed(self.jobs))
         dtypes = {self._loaded[name].contender.dtype for name in names}
         peaks = {dtype: matmul_peak(shape, getattr(torch, dtype), best_device()) for dtype in sorted(dtypes)}
@@ -139,7 +136,7 @@ class _Contest:
         return float(np.std(next(iter(self._values.values())))) if self._values else 0.0
 
     def _run(self, name: Name) -> tuple[float, float] | None:
-        """Wall-clock and processor seconds. None if the contender ran out of memory; it then drops out."""
+        """Return wall-clock and processor seconds of one run. If memory runs out, drop the contender and return None."""
         gc.collect()
         try:
             with self._loaded[name].own_environment():

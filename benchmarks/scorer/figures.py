@@ -27,7 +27,6 @@ class CaseFigures:
 
 
 def figures_of(comparison: Comparison, peaks: dict[str, float]) -> CaseFigures:
-    """`peaks` are the model's, by number format."""
     end_to_end = Name.OURS_SHARD if Name.OURS_SHARD in comparison.entrants else Name.OURS
     shares, processor_shares = _ratios(comparison, Name.OURS_FORWARD, end_to_end)
     return CaseFigures(
@@ -39,7 +38,10 @@ def figures_of(comparison: Comparison, peaks: dict[str, float]) -> CaseFigures:
 
 
 def best_peaks(comparisons: Iterable[Comparison]) -> dict[str, float]:
-    """The highest peak of all rounds with one model, because other work on the machine only makes a matmul slower."""
+    """Return the highest peak over all rounds of one model, by number format.
+
+    Other work on the machine only makes a matmul slower.
+    """
     peaks: dict[str, float] = {}
     for measured in (measured for comparison in comparisons for measured in comparison.rounds):
         for dtype, peak in measured.peaks.items():
@@ -62,7 +64,7 @@ def _contender_figures(comparison: Comparison, name: Name, peaks: dict[str, floa
 
 
 def _ratios(comparison: Comparison, slower: Name, faster: Name) -> tuple[list[float], list[float]]:
-    """The ratios of two contenders' speeds in each round, by time and by processor time. Empty unless both took part."""
+    """Return the speed ratios of two contenders in each round, by time and by processor time. Empty unless both took part."""
     if not {slower, faster} <= comparison.entrants.keys():
         return [], []
     return (

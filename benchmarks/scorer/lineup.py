@@ -22,7 +22,10 @@ class Loaded:
 
     @contextmanager
     def own_environment(self) -> Iterator[None]:
-        """Restore the environment that it left: a pipeline turns off the tokenizers' threads for the whole process."""
+        """Restore the environment variable that this contender left after loading.
+
+        A pipeline turns off the tokenizers' threads for the whole process.
+        """
         with _tokenizers_parallelism(self.parallelism):
             yield
 
@@ -35,7 +38,7 @@ class Lineup:
 
 
 def load_lineup(names: Iterable[Name], model: Path, settings: OurSettings) -> Lineup:
-    """Load the contenders in the order of `Name`. Those that cannot run here are recorded and left out."""
+    """Load the contenders in the order of `Name`. Records contenders that cannot run here, and leaves them out."""
     lineup = Lineup()
     wanted = set(names)
     for name in (name for name in Name if name in wanted):

@@ -19,7 +19,7 @@ MAX_TOKENS = 512
 
 
 def read_tokenizer(folder: str) -> PreTrainedTokenizerBase:
-    """Read a tokenizer from a folder with its files. Its settings for truncation and padding are dropped."""
+    """Read a tokenizer from a folder with its files. Drops its settings for truncation and padding."""
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     tokenizer.model_max_length = MAX_TOKENS
     tokenizer.backend_tokenizer.no_truncation()
@@ -28,14 +28,14 @@ def read_tokenizer(folder: str) -> PreTrainedTokenizerBase:
 
 
 def save_model(model: Model, folder: Path, *, tokenizer: PreTrainedTokenizerBase) -> Path:
-    """Create a model with one output, as FineWeb-Edu's classifier."""
+    """Create and save a model with one output, like FineWeb-Edu's classifier."""
     config = config_of(model, vocabulary=len(tokenizer))
     config.num_labels = 1
     return save_random(config, folder, tokenizer=tokenizer)
 
 
 def save_random(config: PreTrainedConfig, folder: Path, *, tokenizer: PreTrainedTokenizerBase) -> Path:
-    """Create a classifier with random weights in float32, as classifiers are published."""
+    """Create and save a classifier with random weights in float32, the format in which classifiers are published."""
     torch.manual_seed(0)
     made = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
     _make_scores_differ(made)

@@ -32,7 +32,7 @@ class OurSettings:
 
 
 def load_ours(model: Path, settings: OurSettings) -> SequenceClassifier:
-    """Load without the parity gate: it does not suit random weights, and the benchmark compares all scores itself."""
+    """Load without the parity gate, because it does not suit random weights. The benchmark compares all scores itself."""
     return load_classifier(
         str(model),
         settings.dtype,
@@ -45,7 +45,7 @@ def load_ours(model: Path, settings: OurSettings) -> SequenceClassifier:
 
 
 class Ours:
-    """Texts in, scores out, one window at a time, while the next one is tokenised."""
+    """Score texts window by window, while the next window is tokenised."""
 
     def __init__(self, scorer: SequenceClassifier) -> None:
         self.dtype = scorer.dtype
@@ -67,7 +67,7 @@ class Ours:
 
 
 class OursForward:
-    """The texts are tokenized before the clock starts."""
+    """Score token ids. The texts are tokenised before the clock starts."""
 
     def __init__(self, scorer: SequenceClassifier) -> None:
         self.dtype = scorer.dtype
@@ -109,7 +109,10 @@ def _tokens_of_window(scorer: SequenceClassifier, lengths: npt.NDArray[np.int64]
 
 
 def tokenizer_rows_per_core_second(scorer: SequenceClassifier, texts: list[str]) -> float:
-    """Measure the processor time of all threads, which does not depend on their number or on other work."""
+    """Measure how many rows are tokenised in a second of processor time.
+
+    This does not depend on the number of threads or on other work.
+    """
     column = pa.array(texts)
     rows = 0
     start = time.process_time()

@@ -7,7 +7,7 @@ from benchmarks.scorer.texts import Lengths
 
 _ALL = tuple(
     name for name in Name if name is not Name.OURS_SHARD
-)  # opening and closing files would dominate with few rows
+)  # with few rows, opening and closing files would dominate
 _PLAIN = (Name.REFERENCE, Name.REFERENCE_16BIT, Name.OURS, Name.OURS_FORWARD)
 _SHORT_OF_TIME = (Name.REFERENCE, Name.OURS, Name.OURS_FORWARD)
 _OURS_ALONE = (Name.OURS, Name.OURS_SHARD, Name.OURS_FORWARD)
@@ -17,7 +17,7 @@ _OURS_ALONE = (Name.OURS, Name.OURS_SHARD, Name.OURS_FORWARD)
 class Plan:
     cases: tuple[Case, ...]
     warmup_rows: int
-    other_rows: int  # for a combination that the user asks for and that is not in the plan
+    other_rows: int  # rows of a combination that the user names and the plan lacks
 
 
 def _case(model: Model, lengths: Lengths, rows: int, repeats: int, contenders: tuple[Name, ...]) -> Case:
@@ -71,7 +71,10 @@ def chosen_cases(
     repeats: int = 0,
     only: tuple[Name, ...] = (),
 ) -> list[Case]:
-    """The selected cases of the plan. A model that the user names runs over all selected lengths, even outside the plan."""
+    """Return the selected cases of the plan.
+
+    A model that the user names runs over all selected lengths, even outside the plan.
+    """
     cases = [
         case for case in plan.cases if (not models or case.model in models) and (not lengths or case.lengths in lengths)
     ]

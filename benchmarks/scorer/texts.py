@@ -33,7 +33,7 @@ _FULL = 512
 
 
 def make_texts(lengths: Lengths, rows: int, *, tokenizer: Any, seed: int = 0) -> list[str]:
-    """Parts of real prose from different places, each with at least the drawn number of tokens, cut after a word."""
+    """Cut texts out of real prose at random places. Each has at least the drawn number of tokens, and ends after a word."""
     words, tokens_before = _prose(tokenizer)
     rng = np.random.default_rng(seed)
     targets = draw_lengths(lengths, rows, rng)
@@ -44,7 +44,7 @@ def make_texts(lengths: Lengths, rows: int, *, tokenizer: Any, seed: int = 0) ->
 
 
 def draw_lengths(lengths: Lengths, rows: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """One length from each of `rows` equal slices of the distribution, so that even a few rows have its shape."""
+    """Draw one length from each of `rows` equal slices of the distribution, so that even a few rows have its shape."""
     if lengths is Lengths.FULL:
         return np.full(rows, _FULL)
     mean, sigma = _MEAN_AND_SIGMA[lengths]
@@ -55,7 +55,7 @@ def draw_lengths(lengths: Lengths, rows: int, rng: np.random.Generator) -> npt.N
 
 
 def _prose(tokenizer: Any) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """The words, and the number of tokens before each, for the prose twice. Words are tokenized one by one."""
+    """Return the words of the prose, and the number of tokens before each word of the prose repeated twice."""
     words = _words()
     different = sorted(set(words))
     ids = tokenizer(different, add_special_tokens=False, return_attention_mask=False)["input_ids"]
@@ -66,7 +66,7 @@ def _prose(tokenizer: Any) -> tuple[list[str], npt.NDArray[np.int64]]:
 
 @cache
 def _words() -> list[str]:
-    """Python's own documentation: the language reference that help() shows, and long docstrings of its modules."""
+    """Read Python's own documentation: the language reference that help() shows, and long docstrings of its modules."""
     from pydoc_data.topics import topics
 
     reference = [topics[name] for name in sorted(topics)]
@@ -74,7 +74,7 @@ def _words() -> list[str]:
 
 
 def _docstrings() -> Iterator[str]:
-    """Parse the modules without importing them, because some have effects at import."""
+    """Yield long docstrings. Parses the modules without importing them, because some have effects at import."""
     for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about old escapes in strings, which do not concern the user

@@ -59,7 +59,6 @@ def _scores(scorer: SequenceClassifier, source: Path, output: Path) -> Values:
 
 
 def claim_of(source: Path, output: Path, dtype: str) -> "Claim":
-    """A claim of a shard of a run that keeps the rows above a threshold."""
     from shardsift.fleet.inputs.identity import identity_now
     from shardsift.fleet.ledger import Claim
     from shardsift.fleet.run.model import Model

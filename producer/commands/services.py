@@ -43,7 +43,7 @@ def flower(
     from shardsift.producer.flower.start import run_flower
 
     run_flower(read_settings(), address=address, port=port)
-    end_process(0)  # although threads are left, which retry forever while Redis is down
+    end_process(0)  # even if threads are left that retry forever while Redis is down
 
 
 # Find out what is wrong with a machine or a fleet.

@@ -47,13 +47,12 @@ Verify = Annotated[bool, typer.Option("--verify", help="Compare the sha256 of pu
 
 
 def report(status: "RunStatus", *, as_json: bool) -> None:
-    """Print a run's status, and exit with the status's exit code."""
+    """Print a run's status, then exit with the exit code of that status."""
     print_found(str(status).splitlines(), status.as_json(), as_json=as_json)
     raise typer.Exit(status.exit_code)
 
 
 def print_found(lines: Iterable[str], value: object, *, as_json: bool) -> None:
-    """Print lines for people, or a value as JSON."""
     if as_json:
         print_json(value)
         return

@@ -133,7 +133,7 @@ def refilter(
 
 
 def _planned(options: RunOptions, *, as_json: bool) -> "Plan":
-    """Check the options and plan the run. Tells the user where the rows go if no --output was given."""
+    """Check the options, plan the run and print the plan's notes. Exits with 0 if there is nothing to add."""
     from shardsift.producer.planning.plan import plan_run
 
     with _exit_if_nothing_to_add(as_json=as_json):
@@ -161,7 +161,7 @@ def _exit_if_nothing_to_add(*, as_json: bool) -> Iterator[None]:
 
 
 def _asking(start: Callable[..., Done]) -> Done:
-    """Call `start`. If it raises ScoredBefore, ask whether to score the rows again; without a terminal, let it raise."""
+    """Call `start`. If it raises ScoredBefore, ask whether to score the rows again. Without a terminal, raise it instead."""
     from shardsift.fleet.errors import ScoredBefore
 
     try:
@@ -176,7 +176,7 @@ def _asking(start: Callable[..., Done]) -> Done:
 
 
 def _run(plan: "Plan", *, as_json: bool, before: "Published | None" = None, **how: Any) -> None:
-    """Do a planned run on this machine and report how it ended. `before` is the dataset that it changes, if any."""
+    """Do a planned run on this machine, report how it ended, and exit. `before` is the published dataset that the run changes."""
     from shardsift.producer.local.run import run_locally
 
     try:
@@ -190,7 +190,6 @@ def _run(plan: "Plan", *, as_json: bool, before: "Published | None" = None, **ho
 
 
 def _say_sent(replaced: "Published") -> None:
-    """Say how many bytes of a changed dataset were sent. Unchanged files are not sent again."""
     from shardsift.fleet.scorers.stored_scores import published_run
     from shardsift.fleet.storage.inspection import files_of
     from shardsift.producer.transient_errors import with_retries
@@ -201,7 +200,7 @@ def _say_sent(replaced: "Published") -> None:
 
 
 def _preview(plan: "Plan", rows: int, *, as_json: bool) -> None:
-    """Print what a sample of the rows gives. Exits with 1 if a run would fail for its bad rows."""
+    """Score a sample of the rows, print the result, and exit. Exits with 1 if the run would fail because of bad rows."""
     from shardsift.producer.local.preview import preview_run
 
     say(f"Scoring up to {counted(rows, 'row')} on this machine. Nothing is published or kept.")
@@ -242,7 +241,7 @@ def _print_plan(plan: "Plan", *, as_json: bool) -> None:
 
 
 def _say_begun(done: "Enqueued") -> None:
-    """Print how far an enqueued run is. It may have begun earlier, because the same options continue a run."""
+    """Print how far an enqueued run is. The same options continue an earlier run, so shards may be done already."""
     restored = f", {done.restored} taken over from receipts" if done.restored else ""
     say(f"Run {done.run_id}: {counted(done.counts.shards, 'shard')}{restored}, {done.counts.done:,} done")
     if done.instead_of:
@@ -254,7 +253,6 @@ def _say_begun(done: "Enqueued") -> None:
 
 
 def _say_findings(done: "Enqueued") -> None:
-    """Print what was wrong with the output of a published run before this command repaired it."""
     from shardsift.fleet.storage.inspection import lines_of
 
     say("The output has changed since it was published:")

@@ -41,7 +41,7 @@ from shardsift.producer.scores.scored_run import ScoredRun, with_texts
 
 _PARTS = np.arange(1, 64) / 64  # quantiles of the first shard
 _CELLS = 1 << 15
-_VALUES = 256  # the most of --within
+_VALUES = 256  # upper limit for the number of values of --within
 
 
 class Both(NamedTuple):
@@ -136,7 +136,7 @@ def _both(ranked: RankedRun, stored: Iterable[tuple[Receipt, pa.Table]], values:
 
 
 def _counted(shards: Iterable[Both], thresholds: Sequence[float], positive: str) -> tuple[Counts, list[Scores]]:
-    """Count the rows of all shards. Returns the counts, and `parts` for `_cells`: quantiles of the first shard.
+    """Count the rows of all shards. Returns the counts, and the quantiles of the first shard, which `_cells` takes as `parts`.
 
     Raises UsageError if there are no rows.
     """
@@ -158,10 +158,10 @@ def _counted(shards: Iterable[Both], thresholds: Sequence[float], positive: str)
 
 
 def _cells(both: Both, parts: Sequence[Scores]) -> Iterator[Integers]:
-    """Yield two arrays: the cell of each row's score, then that of each row's label.
+    """Yield two arrays: the cell of each row's score, and the cell of each row's label.
 
     A cell is a narrow range of scores, by number; a higher number means higher scores. `parts` has the quantiles of the
-    scores and those of the labels, which divide the cells further.
+    scores and the quantiles of the labels, which divide the cells further.
     """
     for scores, edges in zip((both.scores, both.labels), parts, strict=True):
         keys = keys_of(scores, np.zeros(len(scores), np.int64))
@@ -183,7 +183,7 @@ def _spearman(counts: Counts) -> float | None:
 
 
 def _measured(counts: Counts, threshold_of: Mapping[int, float]) -> list[Measured]:
-    """Measure thresholds. `threshold_of` has each by its index among all thresholds of `counts`.
+    """Measure thresholds. `threshold_of` maps an index among the thresholds of `counts` to the threshold.
 
     All rows are labelled, so both limits of an interval equal the estimate.
     """
@@ -197,7 +197,6 @@ def _measured(counts: Counts, threshold_of: Mapping[int, float]) -> list[Measure
 
 
 def _strata(counts: Counts, thresholds: Sequence[float]) -> Iterator[StratumLabels]:
-    """Yield a stratum for each range of scores between two thresholds. All rows are labelled."""
     bounds = pairwise([-np.inf, *np.array(thresholds, np.float32).tolist(), np.inf])
     for slot, (low, high) in enumerate(bounds):
         here = counts.slots == slot

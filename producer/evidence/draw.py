@@ -47,16 +47,17 @@ class Drawn:
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
-    """Rows that were drawn before, by shard, and for each stratum how many were drawn, labelled and good."""
+    """The rows of an earlier draw by shard, and the numbers of drawn, labelled and good rows of each stratum."""
 
     rows: Mapping[str, Set[int]]
     strata: Mapping[Stratum, tuple[int, int, int]]
 
 
 def draw_rows(run: RankedRun, *, threshold: float, rows: int, seed: int, earlier: Earlier | None = None) -> Drawn:
-    """Draw rows from all strata or, after an earlier draw, from the strata in which labels narrow the intervals most.
+    """Draw rows from all strata. After an earlier draw, draw from the strata whose labels narrow the intervals most.
 
-    Raises UsageError if there are no rows on one side of the threshold, or if the earlier rows are from other strata.
+    Raises UsageError if no row has a score, if all rows are on one side of the threshold, or if the earlier rows are from
+    other strata.
     """
     values: Values = [] if run.ranking.within else [None]
     smallest, rows_by_cell, shards = _SmallestHashes(rows), Counter[int](), list[str]()
@@ -90,7 +91,7 @@ def draw_rows(run: RankedRun, *, threshold: float, rows: int, seed: int, earlier
 
 
 def _equal_parts(sizes: Mapping[Stratum, int], rows: int) -> dict[Stratum, int]:
-    """Divide rows equally among strata. If a stratum is too small for its part, larger ones get the rest."""
+    """Divide rows equally among strata. If a stratum has too few rows, larger strata get the rest."""
     parts: dict[Stratum, int] = {}
     for index, stratum in enumerate(sorted(sizes, key=lambda stratum: (sizes[stratum], stratum.name))):
         parts[stratum] = min(sizes[stratum], (rows - sum(parts.values())) // (len(sizes) - index))
@@ -122,7 +123,7 @@ def _most_useful(sizes: Mapping[Stratum, int], kept: Set[Stratum], earlier: Earl
     return added
 
 
-_Hashed = tuple[Integers, Hashes, Integers, Integers]  # the cell, hash, row and number of the shard of each row
+_Hashed = tuple[Integers, Hashes, Integers, Integers]  # each row's cell, hash, row number and shard number
 
 
 class _SmallestHashes:
@@ -132,11 +133,11 @@ class _SmallestHashes:
         self._most = most
         none = np.zeros(0, np.int64)
         self._found: _Hashed = (none, none.astype(np.uint64), none, none)
-        self._added: list[_Hashed] = []  # merged when there are as many as were found before
+        self._added: list[_Hashed] = []  # merged into _found when they are at least as many as its rows
         self._full, self._highest = self._found[:2]  # cells with `most` rows, and the highest hash of each
 
     def add(self, cells: Integers, hashes: Hashes, rows: Integers, shards: Integers) -> None:
-        if len(self._full):  # drop rows with a higher hash than all rows of a full cell, which most rows have
+        if len(self._full):  # drop rows whose hash is too high for their full cell
             places = np.searchsorted(self._full, cells) % len(self._full)
             may = (self._full[places] != cells) | (hashes < self._highest[places])
             cells, hashes, rows, shards = cells[may], hashes[may], rows[may], shards[may]

@@ -32,15 +32,15 @@ from shardsift.producer.scores.scored_run import ScoredRun, scored_run
 from shardsift.producer.transient_errors import with_retries
 
 _FEW = 0.001  # share of the rows
-_OFF_BY = 0.01  # rounding error of a number of drawn rows that is computed from a weight
+_OFF_BY = 0.01  # tolerance for a number of drawn rows that is computed from a weight
 
 
 @dataclass(frozen=True, kw_only=True)
 class Joined:
-    """The number of a run's rows in each range of scores, and the score and value of each row of the sheet.
+    """The number of a run's rows in each range of scores, and the scores of the sheet's rows.
 
     `edges` divides the scores into ranges. `values` has the values of `--within`. `rows` has shape (values, edges + 1).
-    `scores` and `numbers` have an element for each row of the sheet; `numbers` has indices in `values`.
+    `scores` and `numbers` have one element for each row of the sheet; `numbers` has indices in `values`.
     """
 
     edges: Scores
@@ -63,7 +63,7 @@ class Joined:
 def labels_from(named: Location | ArrowTable, settings: Settings, *, is_weighted: bool = True) -> Labels | ScoredRun:
     """Read a sheet, or open the run or dataset whose scores are the labels.
 
-    Without `is_weighted`, the sheet needs no weights: all rows had the same chance to be drawn.
+    If `is_weighted` is false, every row had the same chance to be drawn, and the sheet needs no weights.
     """
     if isinstance(named, (str, PathLike)) and not is_sheet(named):
         return scored_run(text_of_place(named), settings)
@@ -142,7 +142,7 @@ def _by_labels(subject: Subject, labels: Labels, drawn_within: str | None) -> Ev
 
 
 def _drawn_within(labels: Labels, within: str | None) -> str | None:
-    """Return the column within whose values the rows were drawn. Raises UsageError if `within` is another."""
+    """Return the column by whose values the rows were drawn, if any. Raises UsageError if `within` is another column."""
     drawn = labels.strata[0].within if labels.is_weighted and len(labels.table) else None
     if within and drawn not in (None, within):
         raise UsageError(
@@ -156,7 +156,6 @@ def _ordered(labels: Labels) -> list[Stratum]:
 
 
 def _by_value(labels: Labels, good: npt.NDArray[np.float64], joined: Joined, threshold: float) -> dict[str, Measured]:
-    """Measure one threshold for each value of `--within`, by the labels of its rows."""
     by_value: dict[str, Measured] = {}
     for number, value in enumerate(joined.values):
         here = [one for one in _ordered(labels) if one.within is None or one.value == text_of(value)]
@@ -188,7 +187,7 @@ def _labelled(
 def _asked(run: ScoredRun, column: str, question: Question) -> tuple[float | None, list[float]]:
     """Return the threshold to judge (None if there is none), and all thresholds to measure, ascending.
 
-    Of thresholds that are equal as float32, one is returned: the one to judge, if it is among them.
+    If thresholds are equal as float32, only one of them is measured: the one to judge, if possible.
     """
     filtered = lowest_kept(run.spec.where, column)
     bins = _telling(score_bins(run.histograms[column])) if column in run.histograms else []
@@ -198,7 +197,7 @@ def _asked(run: ScoredRun, column: str, question: Question) -> tuple[float | Non
 
 
 def _check_unlike(labels: Labels, good: npt.NDArray[np.float64], positive: str) -> None:
-    """Raise UsageError unless some labels are good and some are not."""
+    """Raise UsageError if all labels are good or none is."""
     if len(np.unique(good[~np.isnan(good)])) == 1:
         all_are = "All labels of {} are" if np.nansum(good) else "No label of {} is"
         raise UsageError(
@@ -208,7 +207,7 @@ def _check_unlike(labels: Labels, good: npt.NDArray[np.float64], positive: str) 
 
 
 def _telling(bins: list[Bin]) -> list[Bin]:
-    """Return the bins whose start, as a threshold, keeps more than a few rows and loses more than a few."""
+    """Leave out bins whose start, as a threshold, keeps almost all rows or almost none."""
     few = bins[0].at_least * _FEW if bins else 0.0
     return [one for one in bins if few < one.at_least < bins[0].at_least - few]
 

@@ -28,9 +28,9 @@ _CHOICE = re.compile(r"(precision|recall)=(0?\.\d+|\d+(?:\.\d+)?%)")
 class Question:
     """The options of an evaluation.
 
-    `at` has thresholds to measure; the first is the one that is judged. `positive` is the condition for good labels, if
-    the labels themselves do not say which are good. `judge` is the model that gave the labels, if one did.
-    `disagreeing` is the number of rows to show, of those on which two runs disagree most.
+    `at` has thresholds to measure; the first is the one to judge. `positive` is the condition for good labels, if the
+    labels do not say which are good. `judge` is the model that gave the labels, if a model did. `disagreeing` is the
+    number of rows to show on which two runs disagree most.
     """
 
     at: tuple[float, ...] = ()
@@ -59,8 +59,6 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True)
 class StratumLabels:
-    """A stratum with its number of rows in the run, and how many of them are labelled and good."""
-
     stratum: Stratum
     rows: int
     labels: int
@@ -78,7 +76,7 @@ class StratumLabels:
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """The number of a run's shards that the other run lacks, and of its scored rows that are not compared."""
+    """The part of a run that is not compared with the other run: whole shards, and the number of scored rows."""
 
     name: str
     shards: int
@@ -122,14 +120,14 @@ class DisagreeingRow(NearRow):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Evaluation(Evidence):
-    """The evidence for a run's thresholds, with 95 % intervals, and what is shown beside it.
+    """The measured precision and recall of a run's thresholds, with 95 % intervals.
 
-    The `threshold` to judge is the first of `--at`, or the run's own.
+    `threshold` is the one to judge: the first of `--at`, otherwise the run's own.
     """
 
     name: str  # the run's id, or where it is published
     labelled_strata: tuple[StratumLabels, ...]  # `strata` as typed values
-    agreement: Agreement | None = None  # if the labels are the scores of another run, which makes all shares exact
+    agreement: Agreement | None = None  # set if the labels are another run's scores; then all shares are exact
     disagreeing: Sequence[DisagreeingRow] = ()  # the largest difference first
     notes: tuple[str, ...] = ()
 
@@ -174,16 +172,20 @@ class Evaluation(Evidence):
         return lines
 
     def chosen(self, wanted: str) -> Measured:
-        """Find the lowest threshold with the wanted precision, such as `precision=0.8`; for recall, the highest one.
+        """Return the lowest threshold that reaches a precision, or the highest that reaches a recall.
 
-        The lower limit of the 95 % interval must reach the wanted share. Raises UsageError if no threshold does.
+        `wanted` is like `precision=0.8`. The lower limit of the 95 % interval must reach this share. Raises UsageError if no
+        threshold reaches it.
         """
         if reached := self.reaching(wanted):
             return reached[0]
         raise UsageError(self.none_reaches(wanted))
 
     def reaching(self, wanted: str) -> list[Measured]:
-        """List the thresholds that reach the wanted share: for precision the lowest first, for recall the highest."""
+        """Return the thresholds that reach `wanted`, such as `precision=0.8`.
+
+        For precision the lowest threshold comes first, for recall the highest.
+        """
         name, least = _choice(wanted)
         reached = [one for one in self.thresholds if low_limit(one, name) >= least]
         return reached if name == "precision" else reached[::-1]
@@ -197,7 +199,7 @@ class Evaluation(Evidence):
         )
 
     def unmet(self, *, min_precision: float | None, min_recall: float | None) -> list[str]:
-        """Return a sentence for each requirement that the lower limit at the threshold does not meet.
+        """Return a sentence for each required share that the lower limit of the 95 % interval does not reach.
 
         Raises UsageError if there are requirements and no threshold to judge.
         """
@@ -228,7 +230,7 @@ class Evaluation(Evidence):
         return {"alike": [f"{one.alike:.1%}" for one in measured]} if self.agreement else {}
 
     def _limiting_line(self, at: Measured) -> str:
-        """Name the stratum below the threshold that makes the recall most uncertain."""
+        """Return a sentence that names the stratum below the threshold that makes the recall most uncertain."""
         lost = [one for one in self.labelled_strata if one.stratum.low < at.threshold and one.good < one.rows]
         if not lost or self.agreement:
             return ""
@@ -283,7 +285,7 @@ def label_file(strata: Sequence[StratumLabels], *, file: str, sha256: str, weigh
 
 
 def low_limit(one: Measured, name: str) -> float:
-    """Return the lower limit of precision or recall. 0 for the precision if no row is kept."""
+    """Return the lower limit of the 95 % interval of `precision` or `recall`. If no row is kept, the limit for precision is 0."""
     share = one.precision if name == "precision" else one.recall
     return share.low if share else 0.0
 

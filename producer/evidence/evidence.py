@@ -28,16 +28,16 @@ class LabelFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Precision and recall of each threshold of a score, the labels that they are from, and what made the scores."""
+    """The precision and recall of each threshold of a score, with the labels and the scoring that they were measured with."""
 
-    run_id: str  # whose rows were labelled
+    run_id: str  # the run whose rows were labelled
     scores_revision: str  # of that run
     score_column: str
     model: str  # NAME@REVISION
-    scoring: str  # a digest of all that decides the scores
-    threshold: float | None  # that `values` are about
+    scoring: str  # digest of everything that determines the scores
+    threshold: float | None  # at which `values` are measured
     positive: str  # the condition on `label` that makes a row good
-    judge: str | None  # a model that gave the labels
+    judge: str | None  # the model that gave the labels, if a model did
     labels: LabelFile
     strata: tuple[Mapping[str, int | float | str | None], ...]
     thresholds: tuple[Measured, ...]
@@ -55,16 +55,16 @@ _EVIDENCE, _SCORING = TypeAdapter(Evidence), TypeAdapter(Scoring)
 
 
 def evidence_in(text: str | bytes | None) -> Evidence | None:
-    """Parse the result of `Evidence.to_json`. None if `text` is None, or is not valid for this release."""
+    """Parse the result of `Evidence.to_json`. Returns None if `text` is None or is not valid for this release."""
     with suppress(ValueError):
         return _EVIDENCE.validate_json(text or "", strict=True)
     return None
 
 
 def evidence_for(file: str | None, spec: RunSpec) -> Evidence | None:
-    """Read the evidence file that the user named for a run. None if no file is named.
+    """Read the evidence file that the user named for a run. Returns None if `file` is None.
 
-    Raises UsageError if it cannot be read, or is not about the filter of this run.
+    Raises UsageError if the file cannot be read, or is not about the filter of this run.
     """
     if file is None:
         return None
@@ -79,7 +79,7 @@ def evidence_for(file: str | None, spec: RunSpec) -> Evidence | None:
 
 
 def check_evidence(evidence: Evidence, spec: RunSpec) -> None:
-    """Raise UsageError unless the evidence is about this run's scores and has figures for its filter's threshold."""
+    """Raise UsageError if the evidence is about other scores, or lacks the threshold of the run's filter."""
     column = evidence.score_column
     threshold = lowest_kept(spec.where, column) if column in spec.scoring_of else None
     if threshold is None:
@@ -101,7 +101,7 @@ def check_evidence(evidence: Evidence, spec: RunSpec) -> None:
 
 
 def write_evidence(evidence: Evidence, file: Path) -> None:
-    """Write the file atomically. Raises UsageError if it cannot be written; an earlier file is then unchanged."""
+    """Write the file atomically. Raises UsageError if that fails, and leaves an earlier file unchanged."""
     aside = file.with_name(f".{uuid4().hex}")
     try:
         aside.write_text(evidence.to_json())

@@ -22,9 +22,9 @@ Floats = npt.NDArray[np.float64]
 
 
 class Part(NamedTuple):
-    """Rows of a stratum: their number, how many are labelled, and how many of the labels are good.
+    """The number of rows in a part of a stratum, and how many of them are labelled and good.
 
-    `unlabelled_share` is the share of good rows to assume if there are no labels.
+    `unlabelled_share` is the share of good rows to assume if no row is labelled.
     """
 
     rows: int
@@ -34,7 +34,6 @@ class Part(NamedTuple):
 
     @property
     def estimate(self) -> float:
-        """The estimated number of good rows."""
         return self.rows * self.good / self.labels if self.labels else self.rows * self.unlabelled_share
 
 
@@ -43,7 +42,7 @@ _NOTHING = Part(0, 0, 0)
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledStratum:
-    """The labels of rows drawn uniformly from a stratum of `rows` rows.
+    """The labels of rows that were drawn uniformly from a stratum of `rows` rows.
 
     `rows_at_least` is the number of the stratum's rows at or above each threshold.
     """
@@ -58,7 +57,6 @@ class LabelledStratum:
         return Part(self.rows, len(self.is_good), int(np.count_nonzero(self.is_good)))
 
     def divided(self, index: int, threshold: float) -> tuple[Part, Part]:
-        """Divide the rows into a part at or above a threshold and a part below it."""
         rows = int(self.rows_at_least[index])
         if rows in (0, self.rows):
             return (self.all, _NOTHING) if rows else (_NOTHING, self.all)
@@ -72,8 +70,6 @@ class LabelledStratum:
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """An estimated share with its 95 % interval."""
-
     value: float
     low: float
     high: float
@@ -99,7 +95,6 @@ class Measured:
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of precision and recall."""
         precision = self.precision.value if self.precision else 0.0
         return 2 * precision * self.recall.value / ((precision + self.recall.value) or 1.0)
 
@@ -110,7 +105,7 @@ class Measured:
 
 
 def measured(strata: Sequence[LabelledStratum], thresholds: Sequence[float]) -> list[Measured]:
-    """Measure each threshold. The same labels always give the same figures."""
+    """Measure each threshold. Random draws have a fixed seed, so the same labels give the same figures."""
     divided = ([stratum.divided(index, at) for stratum in strata] for index, at in enumerate(thresholds))
     return measured_parts(divided, thresholds)
 
@@ -150,18 +145,17 @@ def measured_parts(divided: Iterable[Sequence[tuple[Part, Part]]], thresholds: S
 
 
 def share_of_good(part: Part) -> Share:
-    """Estimate the share of a stratum's rows that are good, with its 95 % interval."""
     low, high = _limits_of_good_rows(part, seed=0)
     return _share(part.estimate / part.rows, low / part.rows, high / part.rows)
 
 
 def most_good_rows(part: Part) -> int:
-    """Return the upper limit of the 95 % interval of the number of good rows."""
+    """Return the upper limit of the 95 % interval of a part's number of good rows."""
     return round(float(np.quantile(_limits_of_good_rows(part, seed=0)[1], _LIMITS[1])))
 
 
 def _limits_of_good_rows(part: Part, *, seed: int) -> tuple[Floats, Floats]:
-    """Draw numbers of good rows, for the lower and for the upper limit. Only unlabelled rows are random."""
+    """Draw the number of good rows _DRAWS times for each limit, the lower and the upper. Only unlabelled rows are random."""
     random = np.random.default_rng([seed, part.rows, part.labels, part.good])
     shares = random.beta(part.good + 0.5, part.labels - part.good + 0.5, _DRAWS)
     unknown = part.rows - part.labels
@@ -176,6 +170,6 @@ def _share_of(part: Floats, other: Floats, *, without_rows: float) -> Floats:
 
 
 def _share(value: float, low: Floats, high: Floats) -> Share:
-    """Make a share from draws. Widens the interval to the estimate, which may lie outside if a part has no label."""
+    """Make a share from draws. Widens the interval to include `value`, which may lie outside if a part has no label."""
     limits = float(np.quantile(low, _LIMITS[0])), float(np.quantile(high, _LIMITS[1]))
     return Share(value=value, low=min(limits[0], value), high=max(limits[1], value))

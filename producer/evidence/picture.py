@@ -5,11 +5,11 @@ from shardsift.producer.evidence.evaluation import Evaluation
 from shardsift.producer.evidence.intervals import share_of_good
 from shardsift.producer.scores.distribution import png_of
 
-_MOST_STRATA = 40  # the largest
+_MOST_STRATA = 40  # only the largest strata are drawn
 
 
 def evaluation_picture(evaluation: Evaluation) -> bytes:
-    """Draw an evaluation as a PNG. Equal evaluations give equal bytes. Raises UsageError if matplotlib is missing."""
+    """Draw an evaluation as a PNG. Equal evaluations give equal bytes. Raises UsageError if matplotlib is not installed."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -33,13 +33,11 @@ from shardsift.producer.scores.input_rows import read_rows, source_of
 from shardsift.producer.scores.scored_run import ScoredRun, ranked_by
 from shardsift.producer.transient_errors import with_retries
 
-_BEST = Fraction(1, 10)  # share of the rows, whose edge is the threshold of a run without one
+_BEST = Fraction(1, 10)  # a run without a threshold is drawn around the lowest score of this share of best rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """Rows to label, and lines that say how they were drawn."""
-
     table: pa.Table
     lines: tuple[str, ...]
 
@@ -60,9 +58,9 @@ def rows_to_label(
 ) -> Sheet:
     """Draw rows to label, stratified by score around a threshold and by the values of `within`.
 
-    With `more`, a sheet labelled so far, adds rows to it where labels narrow the intervals most. The threshold is `at`,
-    otherwise the filter's, otherwise the score that separates the best tenth. Raises UsageError if the input is unknown
-    or no row can be drawn, ShardError if the input has changed.
+    `more` is a sheet that is partly labelled: new rows are added to it where labels narrow the intervals most. The
+    threshold is `at`, otherwise the filter's, otherwise the score that separates the best tenth. Raises UsageError if the
+    input is unknown or no row can be drawn, ShardError if the input has changed.
     """
     column = run.column(score_column)
     if at is not None and not math.isfinite(at):
@@ -127,7 +125,7 @@ def _edge_of_best(ranked: RankedRun) -> float:
 
 
 def _weighted(table: pa.Table, strata: Sequence[Stratum], rows_of_stratum: Mapping[Stratum, int]) -> pa.Table:
-    """Set each row's weight: the number of rows that it stands for. `strata` has the stratum of each row."""
+    """Set each row's weight: the number of rows of the run that it stands for. `strata` has the stratum of each row."""
     drawn = Counter(strata)
     weights = pa.array([rows_of_stratum[stratum] / drawn[stratum] for stratum in strata], pa.float64())
     return table.set_column(table.column_names.index(WEIGHT), WEIGHT, weights.cast(table[WEIGHT].type))
@@ -151,7 +149,7 @@ def _earlier(more: Labels, positive: str | None, threshold: float) -> Earlier:
 
 
 def _check_columns(columns: Sequence[str], names: Mapping[str, str]) -> None:
-    """Raise UsageError for a column that the input lacks, and for a name that the sheet has already, in any case."""
+    """Raise UsageError if the input lacks a column, or if the sheet already has a column of that name, ignoring case."""
     taken = [*SHEET_COLUMNS]
     for name in columns:
         if name not in names:
@@ -162,7 +160,6 @@ def _check_columns(columns: Sequence[str], names: Mapping[str, str]) -> None:
 
 
 def _table(run: ScoredRun, column: str, drawn: Drawn, shards: dict[str, Shard], columns: Sequence[str]) -> pa.Table:
-    """Read the texts and columns of the drawn rows, in the order in which they were drawn."""
     scoring = run.spec.scoring_of[column]
     texts = [name for name in (*scoring.text_columns, scoring.text_pair_column) if name is not None]
     rows_of: dict[str, list[int]] = defaultdict(list)

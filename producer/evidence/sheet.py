@@ -39,7 +39,7 @@ class ArrowTable(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """The rows of a sheet, some of which may not be labelled yet."""
+    """The rows of a sheet. Some may not be labelled yet."""
 
     table: pa.Table
     name: str  # of the file
@@ -63,7 +63,7 @@ class Labels:
 
     @cached_property
     def labels(self) -> pa.Array:
-        """The labels: as numbers if all are numbers, as booleans if all are booleans, else as texts. Null if missing.
+        """The labels as numbers if all are numbers, as booleans if all are booleans, otherwise as texts. Null if missing.
 
         Raises UsageError for NaN.
         """
@@ -81,13 +81,13 @@ class Labels:
 
 
 def is_sheet(place: Location) -> bool:
-    """Return whether this is a file of labels, and not a run or a dataset."""
+    """Return whether `place` is a file of labels. Otherwise it names a run or a dataset."""
     file = Path(place)
     return file.is_file() or (file.suffix.lower() in _FORMATS and not file.is_dir())
 
 
 def read_labels(sheet: Location | ArrowTable, *, is_weighted: bool = True) -> Labels:
-    """Read a sheet. Raises UsageError if it is unreadable, lacks a column, or labels an input row twice."""
+    """Read a sheet. Raises UsageError if it is unreadable, lacks a column, or has different labels for one input row."""
     if isinstance(sheet, (str, PathLike)):
         file = Path(sheet)
         table, content = _read(file)
@@ -122,7 +122,7 @@ def below(earlier: pa.Table, new: pa.Table) -> pa.Table:
 
 
 def refuse_existing(file: Path) -> None:
-    """Raise UsageError for an existing file, which may have labels, and for an unknown ending."""
+    """Raise UsageError if the file exists, because it may have labels, or if it has an unknown ending or no folder."""
     _format(file)
     if file.exists():
         raise UsageError(f"{file} exists, and may have labels. Name another --output, or remove it.")
@@ -144,9 +144,10 @@ def write_sheet(table: pa.Table, file: Path) -> None:
 
 
 def good_rows(labels: Labels, positive: str | None, threshold: float | None) -> tuple[npt.NDArray[np.float64], str]:
-    """Return for each row 1 if it is good, 0 if not, NaN without a label. Also returns the condition for good.
+    """Return which rows are good, and the condition for good.
 
-    Raises UsageError without `positive`, if the labels themselves do not say which rows are good.
+    The array has 1 for a good row, 0 for any other labelled row, and NaN for a row without a label. Raises UsageError if
+    `positive` is None and the labels do not say which rows are good.
     """
     found = labels.labels
     is_labelled = np.asarray(found.is_valid())
@@ -181,7 +182,7 @@ def _read(file: Path) -> tuple[pa.Table, bytes]:
 
 
 def _once(labels: Labels) -> Labels:
-    """Reduce the labels to one per input row. Raises UsageError if two labels of a row disagree."""
+    """Keep one line for each input row, a labelled one if there is one. Raises UsageError if two labels of a row disagree."""
     keys = list(zip(labels.shards, labels.rows, strict=True))
     twice = [key for key, times in Counter(keys).items() if times > 1]
     if not twice:
@@ -230,7 +231,7 @@ def _read_csv(file: Path, content: bytes) -> pa.Table:
 
 
 def _read_json(file: Path, content: bytes) -> pa.Table:
-    """Read all columns as text, so that none is taken for a date."""
+    """Read all columns as text, so that DuckDB does not convert texts to dates."""
     most = len(content) + 1  # bytes of a row
     read = partial(_database().read_json, glob.escape(str(file)), maximum_object_size=most, hive_partitioning=False)
     return read(columns=dict.fromkeys(read(sample_size=-1).columns, "VARCHAR")).to_arrow_table()

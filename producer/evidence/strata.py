@@ -23,7 +23,7 @@ Scores = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, kw_only=True)
 class Stratum:
-    """The rows with a score from `low` to below `high` and, unless `within` is None, with `value` in this column."""
+    """The rows with a score from `low` to below `high` and, unless `within` is None, with `value` in the column `within`."""
 
     low: float
     high: float
@@ -32,7 +32,7 @@ class Stratum:
 
     @property
     def name(self) -> str:
-        """The name in a sheet. `stratum_named` can parse it, but a person cannot see the scores in it."""
+        """The name in a sheet. It encodes the scores, so that a person who labels cannot read them."""
         low, high = np.array([self.low, self.high], np.float32).view(np.uint32).tolist()
         return f"{low:08x}-{high:08x}{'' if self.within is None else f' {quote(self.within)}={self.value}'}"
 
@@ -47,7 +47,7 @@ class Stratum:
 
 
 def stratum_named(name: str) -> Stratum:
-    """Parse `Stratum.name`. Raises UsageError if it is not one."""
+    """Parse a `Stratum.name`. Raises UsageError if `name` has another form."""
     found = _NAME.fullmatch(name)
     if not found:
         raise UsageError(f"{name!r} is no stratum of `producer sample`. Leave this column as it was written.")
@@ -56,7 +56,7 @@ def stratum_named(name: str) -> Stratum:
 
 
 def cells_of(keys: Integers, threshold: float) -> Integers:
-    """Return the cell of each row. `keys` has the rows' scores and values, as `keys_of` combines them.
+    """Return the cell of each row. `keys` combines the rows' scores and values, as `keys_of` does.
 
     A cell has the rows with one value of `--within` and a narrow range of scores, on one side of the threshold.
     """
@@ -67,9 +67,9 @@ def cells_of(keys: Integers, threshold: float) -> Integers:
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells that have rows, and the number of a run's scored rows in each.
+    """The cells that have rows, ascending, and the number of a run's scored rows in each.
 
-    `cells` ascends; `rows` is parallel to it. For what a cell is, see `cells_of`.
+    `cells_of` defines a cell.
     """
 
     cells: Integers
@@ -95,9 +95,10 @@ def counted_cells(rows_by_cell: Mapping[int, int], threshold: float) -> Cells:
 
 
 def strata_around(cells: Cells, values: Values, within: str | None, *, drawn: int) -> list[Stratum]:
-    """Divide the rows into strata, none empty, for a sample of `drawn` rows. Raises UsageError if `drawn` is too small.
+    """Divide the rows into strata, none of them empty, for a sample of `drawn` rows.
 
-    On each side of the threshold, a stratum has about twice the rows of the next one towards the threshold.
+    On each side of the threshold, a stratum has about twice the rows of the next stratum towards the threshold. Raises
+    UsageError if there are more strata than rows to draw.
     """
     most = max(1, min(len(_GROWTH), drawn // (2 * len(values) * _ROWS_OF_STRATUM)))
     lowest, found = cells.lowest, list[Stratum]()
@@ -116,7 +117,11 @@ def strata_around(cells: Cells, values: Values, within: str | None, *, drawn: in
 
 
 def strata_of_cells(strata: Iterable[Stratum], cells: Cells, values: Values) -> dict[int, Stratum]:
-    """Find the stratum of each cell. Raises UsageError for strata with other values, or around another threshold."""
+    """Find the stratum of each cell.
+
+    Raises UsageError if a stratum has a value that no row has, if a cell is in no stratum, or if the threshold is not a
+    limit of a stratum.
+    """
     found: dict[int, Stratum] = {}
     of_value: dict[str, list[Stratum]] = {text_of(value): [] for value in values}
     for stratum in sorted(strata, key=lambda stratum: stratum.low):
@@ -141,7 +146,7 @@ def strata_of_cells(strata: Iterable[Stratum], cells: Cells, values: Values) -> 
 
 
 def check_divides(threshold: float, *, kept: int, rows: int) -> None:
-    """Raise UsageError for a threshold that keeps all rows or none."""
+    """Raise UsageError if the threshold keeps all rows or none."""
     if kept in (0, rows):
         each = "Each" if kept else "No"
         raise UsageError(f"{each} row has a score of {threshold:.6g} or more. Name another threshold with --at.")
@@ -154,7 +159,7 @@ def text_of(value: str | int | None) -> str:
 def _ends(rows: Integers, most: int) -> Integers:
     """Divide cells, the nearest to the threshold first, into at most `most` groups.
 
-    Returns the index of the last cell of each group but the last.
+    Returns the index of the last cell of each group except the last group.
     """
     if not len(rows):
         return np.zeros(0, np.int64)

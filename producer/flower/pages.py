@@ -38,7 +38,7 @@ _POLICY = (
 
 
 def add_runs_pages(application: Flower, ledger: Ledger) -> None:
-    """Add the pages. Browsers share the results of reads, as `SharedReads` says."""
+    """Add the pages to Flower. Browsers share the results of reads through `SharedReads`."""
     reads_of_ledger = SharedReads(ThreadPoolExecutor(_THREADS, thread_name_prefix="runs page"), seconds=_POLL_SECONDS)
     # Files are read in a separate thread, so that a slow storage does not delay other pages.
     one_thread = ThreadPoolExecutor(1, thread_name_prefix="rows of the runs page")
@@ -66,7 +66,7 @@ def add_runs_pages(application: Flower, ledger: Ledger) -> None:
     application.add_handlers(".*", handlers)
 
 
-Read: TypeAlias = Callable[..., Awaitable[bytes]]  # of a run's id, if the address has one
+Read: TypeAlias = Callable[..., Awaitable[bytes]]  # takes a run's id, if the address has one
 
 
 class _Handler(BaseHandler):  # type: ignore[misc]
@@ -138,7 +138,7 @@ _MOST_CHARACTERS = 500
 
 
 def run_json(ledger: Ledger, run_id: str) -> dict[str, object]:
-    """Return the status of a run with its charts. Raises UsageError for an unknown run, and redis.RedisError."""
+    """Return the status of a run and its charts. Raises UsageError for an unknown run, and redis.RedisError."""
     status = run_status(ledger, run_id, most_failures=_MOST_FAILURES)
     return {
         **_bounded(status),
@@ -150,9 +150,9 @@ def run_json(ledger: Ledger, run_id: str) -> dict[str, object]:
 
 
 def rows_json(ledger: Ledger, run_id: str) -> dict[str, object]:
-    """Return some rows of a random finished shard: those near the threshold if the filter is a threshold.
+    """Return some rows of a random finished shard. If the filter is a threshold, return the rows near it.
 
-    Raises UsageError if no shard is done, ShardError for files that cannot be read, TransientError for the network.
+    Raises UsageError if no shard is done, ShardError if a file cannot be read, TransientError if the network fails.
     """
     spec, receipts = ledger.spec(run_id), tuple(ledger.some_receipts(run_id, 1))
     if not receipts:
@@ -178,7 +178,6 @@ def _row(row: NearRow) -> dict[str, object]:
 
 
 def runs_list(ledger: Ledger) -> dict[str, object]:
-    """Return the newest runs with their states. Raises redis.RedisError."""
     run_ids, present = ledger.run_ids(), Present.read(ledger.redis)
     return {
         "present": present_line(present),
@@ -204,7 +203,6 @@ def _listed(ledger: Ledger, run_id: str, present: Present) -> dict[str, object]:
 
 
 def summary(status: RunStatus) -> dict[str, object]:
-    """Summarise a run for the list of runs and the head of its page."""
     said = verdict(_with_one_failure(status))
     without_word = said.removeprefix(f"{status.word}: ").removeprefix(f"{status.word}, ")  # the page shows it already
     return {
@@ -215,7 +213,7 @@ def summary(status: RunStatus) -> dict[str, object]:
 
 
 def _bounded(status: RunStatus) -> dict[str, object]:
-    """Return the status as `producer status --json` prints it, but limit the number of workers, shards and retries."""
+    """Return the JSON of `producer status`, with at most _MOST_LISTED workers, machines and running shards, and few retries."""
     return replace(
         status,
         workers=status.workers[:_MOST_LISTED],
@@ -226,7 +224,7 @@ def _bounded(status: RunStatus) -> dict[str, object]:
 
 
 def _what_next(status: RunStatus) -> list[str]:
-    """Return the advice of `producer status`, without lines that the verdict contains."""
+    """Return the advice of `producer status`, without the lines that are already in the verdict."""
     found = _with_one_failure(status)
     lines = [line for line in what_next(found) if line not in verdict(found) and not line.startswith(" ")]
     return (
@@ -237,12 +235,11 @@ def _what_next(status: RunStatus) -> list[str]:
 
 
 def _with_one_failure(status: RunStatus) -> RunStatus:
-    """Keep the first failed shard, because the page lists them all elsewhere."""
+    """Keep only the first failed shard, because the page lists all of them elsewhere."""
     return replace(status, failures=status.failures[:1])
 
 
 def _score_charts(status: RunStatus) -> list[dict[str, object]]:
-    """Return a chart for each score column that has rows, with the filter's threshold if there is one."""
     return [
         {
             "column": column,
@@ -267,9 +264,9 @@ class _Read:
 
 
 class SharedReads:
-    """Caches each read by its key for all browsers. A result expires `seconds` after its read ended.
+    """Cache the result of each read for all browsers, by key. A result expires `seconds` after its read ended.
 
-    Errors are cached too, so a server that is down is not asked more often. Use only from the event loop's thread.
+    Caches errors too, so that a server that is down is not asked more often. Call only in the event loop's thread.
     """
 
     def __init__(self, executor: Executor, *, seconds: float) -> None:

@@ -36,7 +36,7 @@ _OFFLINE_SECONDS = 600  # Flower forgets a silent worker after this; a reclaimed
 
 
 def run_flower(settings: Settings, *, address: str, port: int) -> None:
-    """Serve until stopped. Raises UsageError if no Redis answers or the port is taken."""
+    """Serve until a signal. Raises UsageError if no Redis answers or the port is taken."""
     ledger = Ledger.connect(settings, wait_seconds=START_SECONDS)
     _check_port(address, port)
     auth = settings.flower_auth if settings.flower_auth_file is None else read_secret(settings.flower_auth_file)
@@ -68,9 +68,9 @@ def run_flower(settings: Settings, *, address: str, port: int) -> None:
 
 
 def _new_application(celery: Celery, arguments: Sequence[str], auth: str) -> Flower:
-    """Build the application of `celery flower` from these arguments, with our templates.
+    """Build Flower's application from command-line arguments, with our templates.
 
-    Flower's own command would also read FLOWER_… variables and run a flowerconfig.py of the current folder.
+    Flower's own command would also read FLOWER_… variables and run a flowerconfig.py in the current folder.
     """
     options.parse_command_line(["flower", *arguments])
     options.basic_auth = [auth]  # not passed as an argument, because Flower splits that at commas
@@ -82,7 +82,7 @@ def _new_application(celery: Celery, arguments: Sequence[str], auth: str) -> Flo
 
 
 def _serve(application: Flower, celery: Celery) -> None:
-    """Serve like the command `celery flower`. Returns after a signal, also if Redis is down."""
+    """Serve like the command `celery flower`. Returns after a signal, even if Redis is down."""
     signal.signal(signal.SIGTERM, sigterm_handler)
     port = application.start_http_server()
     print_banner(celery, ssl="ssl_options" in flower_settings, port=port)
@@ -94,7 +94,7 @@ def _serve(application: Flower, celery: Celery) -> None:
 
 
 def _check_port(address: str, port: int) -> None:
-    """Raise UsageError for a port that is taken. Tornado would leave its socket open."""
+    """Raise UsageError if the port is taken. Tornado itself would leave its socket open."""
     try:
         family, *_, socket_address = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family) as probe:
@@ -112,7 +112,7 @@ _FIRST_ENTRY = '<ul class="app-nav navbar-nav">'  # our entry goes first in this
 
 
 def template_loader() -> DictLoader:
-    """Load `NAME` as our template if we have one, otherwise as Flower's. `flower/NAME` is always Flower's."""
+    """Load our template for `NAME` if there is one, otherwise Flower's. `flower/NAME` is always Flower's."""
     theirs, ours = _templates("flower"), _templates("shardsift.producer.flower")
     navbar = theirs["navbar.html"].replace(_FIRST_ENTRY, _FIRST_ENTRY + ours["navbar_entry.html"], 1)
     wrapped = {f"flower/{name}": text for name, text in theirs.items()} | {"flower/navbar.html": navbar}

@@ -32,7 +32,7 @@ _LEASE_SECONDS = 15.0  # after this, another worker takes the killed worker's sh
 
 
 def show_demo(folder: Path, settings: Settings, *, rows: int) -> ExitCode:
-    """Do the same run with and without killing a worker. Returns FAILED if the published files differ."""
+    """Do a run twice, once with a killed worker. Returns FAILED if the published files of both differ."""
     say(f"1/4  Making {SHARDS} shards of {rows} rows of real English text in {folder}/")
     shown, folder = folder, folder.absolute()
     labelled_rows = max(100, 6 * rows)
@@ -75,7 +75,7 @@ Logs          {shown}/state/logs"""
 
 
 def _make_inputs(folder: Path, *, rows: int, labelled_rows: int) -> None:
-    """Write the shards and the labelled texts, which share no paragraph."""
+    """Write the shards and the labelled texts. They share no paragraph."""
     if folder.exists() and not (folder / "shards").is_dir() and any(folder.iterdir()):
         raise UsageError(f"{folder} holds other files. Run the demo in another folder.")
     shutil.rmtree(folder, ignore_errors=True)
@@ -110,7 +110,7 @@ def _sifted(
 
 @dataclass
 class Killer:
-    """Kills the first worker of a run once, after a shard is done and while every worker is scoring another one."""
+    """Kill the first worker of a run once, after a shard is done and while every worker is scoring another shard."""
 
     done_before: int | None = None  # shards that were done at the time of the kill; None: no kill yet
 
@@ -138,17 +138,15 @@ def _kill_line(killer: Killer, status: RunStatus, folder: Path) -> str:
 
 
 def published_digests(output: Path) -> dict[str, str]:
-    """Compute the sha256 of each data and scores file, by path."""
     files = sorted(file for folder in ("data", "scores") for file in (output / folder).rglob("*.parquet"))
     return {str(file.relative_to(output)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 def differing_files(killed: dict[str, str], undisturbed: dict[str, str]) -> list[str]:
-    """List the paths whose digests differ. Two empty outputs count as different, because nothing was published."""
+    """List the paths whose digests differ. If both outputs are empty, the list has a message instead."""
     paths = sorted(killed.keys() | undisturbed.keys())
     return [path for path in paths if killed.get(path) != undisturbed.get(path)] if paths else ["nothing was published"]
 
 
 def _digest_of_all(digests: dict[str, str]) -> str:
-    """Compute one sha256 over the lines `<path> <sha256>` of all files."""
     return hashlib.sha256("".join(f"{path} {digest}\n" for path, digest in digests.items()).encode()).hexdigest()

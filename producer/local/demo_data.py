@@ -50,9 +50,9 @@ LABELLED = pa.schema({"text": pa.string(), "label": pa.float64()})
 
 
 class Part(StrEnum):
-    """The two disjoint sets of paragraphs, so that a model is not tested on texts that it was trained on."""
+    """Two disjoint sets of paragraphs, so that a model is not tested on the texts it was trained on."""
 
-    TRAINING = "training"  # to fit a head
+    TRAINING = "training"  # to fit a classification head
     SHARDS = "shards"  # to be scored
 
 
@@ -75,7 +75,7 @@ _SOURCES = (
 
 
 def documents(seed: int, *, part: Part = Part.SHARDS) -> Iterator[Document]:
-    """Yield texts without end, about half of them educational. A text has sentences from adjacent paragraphs.
+    """Yield texts without end, about half of them educational. A text consists of sentences from adjacent paragraphs.
 
     Lengths are log-normal, as on the web: 1 in 8 is under 400 characters, 3 in 10 are over 2,000, a few are near 20,000.
     """
@@ -87,7 +87,7 @@ def documents(seed: int, *, part: Part = Part.SHARDS) -> Iterator[Document]:
 
 
 def write_shards(folder: Path, *, shards: int, rows: int, seed: int) -> list[Path]:
-    """Write `000_00000.parquet` and so on, each with `rows` rows. More shards do not change the first ones."""
+    """Write `000_00000.parquet` and so on, each with `rows` rows. A larger `shards` does not change the first files."""
     paths = [folder / f"000_{number:05}.parquet" for number in range(shards)]
     stream = _fineweb_rows(seed)
     for path in paths:
@@ -96,7 +96,7 @@ def write_shards(folder: Path, *, shards: int, rows: int, seed: int) -> list[Pat
 
 
 def write_labelled(path: Path, *, rows: int, seed: int) -> None:
-    """Write texts with their grades, from paragraphs that no shard uses."""
+    """Write texts with their grades. No shard uses the same paragraphs."""
     graded = islice(documents(seed, part=Part.TRAINING), rows)
     labelled = ({"text": one.text, "label": one.grade} for one in graded)
     _write(path, LABELLED, labelled)
@@ -104,7 +104,7 @@ def write_labelled(path: Path, *, rows: int, seed: int) -> None:
 
 @cache
 def _joined(source: str, part: Part) -> tuple[str, tuple[int, ...]]:
-    """Join all paragraphs of a source. Also returns the offsets at which a text may begin or end."""
+    """Join all paragraphs of a source. Returns the text, and the offsets at which a demo text may begin or end."""
     table = pq.read_table(PARAGRAPHS)
     wanted = pc.and_(pc.equal(table["source"], source), pc.equal(table["part"], part.value))
     text = "\n\n".join(table.filter(wanted)["text"].to_pylist())
@@ -112,9 +112,9 @@ def _joined(source: str, part: Part) -> tuple[str, tuple[int, ...]]:
 
 
 def _cut(text: str, cuts: tuple[int, ...], rng: random.Random) -> str:
-    """Cut one or two random sequences of sentences out of `text`. `cuts` has the offsets where one may begin or end.
+    """Cut one or two random sequences of sentences out of `text`, at the offsets in `cuts`.
 
-    With two, the number of different texts is practically unlimited.
+    Combining two makes the number of different texts practically unlimited.
     """
     length = min(max(rng.lognormvariate(math.log(TYPICAL), LENGTH_SPREAD), SHORTEST), LONGEST)
     parts = rng.randint(1, 2)
@@ -129,7 +129,7 @@ def _sentences(text: str, cuts: tuple[int, ...], length: float, rng: random.Rand
 
 
 def _grade(typical_grade: float, text: str, rng: random.Random) -> float:
-    """Grade a text: the source's typical grade plus noise, lower for short texts, always on the same side of 3."""
+    """Grade a text: the typical grade of its source, lower for short texts, plus noise. The grade stays on the same side of 3."""
     snippet = 0.4 if len(text) < 300 else 0.0
     low, high = (3.0, 5.0) if typical_grade >= 3 else (0.0, 2.9)
     return round(min(max(rng.gauss(typical_grade - snippet, 0.3), low), high), 2)

@@ -21,7 +21,7 @@ _LONGEST_FOLDER = 60  # bytes; the path of a socket may have 107, on macOS 103
 
 
 def keep(state_dir: Path, binary: str) -> None:
-    """Run the server until it ends or has no user. Returns at once if another keeper runs.
+    """Run the Redis server until it ends or has no user. Returns at once if another keeper runs.
 
     If the server ends early, a user starts another keeper.
     """
@@ -52,7 +52,7 @@ def is_free(lock: IO[str]) -> bool:
 
 
 def socket_path(state_dir: Path) -> Path | None:
-    """Return the path of the socket of the running or last server. None if there was no server yet."""
+    """Return the path of the socket of the running or last server. None if no server has run yet."""
     try:
         return Path((state_dir / "redis.socket").read_text("utf-8"))
     except FileNotFoundError:
@@ -60,7 +60,7 @@ def socket_path(state_dir: Path) -> Path | None:
 
 
 def _socket_folder(state_dir: Path) -> Path:
-    """Return a folder for the socket that only this user can open. The server has no other access control.
+    """Return a folder for the socket that only this user can open, because the server has no other access control.
 
     Reuses the folder of the last server if it exists.
     """

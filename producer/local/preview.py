@@ -41,15 +41,15 @@ from shardsift.producer.status import RunStatus
 from shardsift.producer.transient_errors import with_retries
 
 _SHOWN = 3  # texts of each kind
-_MANY_ROWS = 10**9  # stands for the rows of the input, of which the sample is a small part
+_MANY_ROWS = 10**9  # stands for the number of input rows, which is much larger than the sample
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preview(Looked):
-    """The result of a run on a sample of rows. If no row can be read, only the fields of Looked have values."""
+    """The result of a run on a sample of rows. If no row can be read, only the inherited fields have values."""
 
     where: str | None = None
-    kept: Share | None = None  # of the rows, by the filter; None if the run publishes only scores
+    kept: Share | None = None  # share of rows that the filter keeps; None if the run publishes only scores
     errors: dict[str, int] = field(default_factory=dict)  # reason → rows without a score
     rows_per_second: float = 0.0
     device: str = ""
@@ -73,10 +73,10 @@ class Preview(Looked):
 
 
 def preview_run(plan: Plan, settings: Settings, rows: int) -> Preview:
-    """Score about `rows` rows of a planned run, by a separate local run in a temporary folder.
+    """Score about `rows` rows of a planned run in a separate local run, in a temporary folder.
 
-    Does not touch the fleet, or the Redis and the runs of this machine. Raises UsageError if the rows cannot be scored,
-    ShardError or TransientError if they cannot be read, KeyboardInterrupt on SIGINT or SIGTERM.
+    Uses neither the fleet nor the Redis of this machine's runs. Raises UsageError if the rows cannot be scored, ShardError
+    or TransientError if they cannot be read, KeyboardInterrupt on SIGINT or SIGTERM.
     """
     remove_abandoned(settings.scratch_dir)
     with handling(signal.SIGTERM, by=signal.default_int_handler), scratch_folder(settings.scratch_dir) as folder:
@@ -120,7 +120,7 @@ def _good_rows(one: SampledShard) -> pa.Table:
 
 
 def _scored(plan: Plan, settings: Settings, folder: Path) -> tuple[Input, RunStatus]:
-    """Run the plan on the file in `folder`/in, with output to `folder`/out. Returns the input and the final status."""
+    """Run the plan on the files in `folder`/in, and write to `folder`/out. Returns the input and the final status."""
     state = folder / "state"
     state.mkdir()
     with suppress(FileNotFoundError):
@@ -139,7 +139,7 @@ def _scored(plan: Plan, settings: Settings, folder: Path) -> tuple[Input, RunSta
     try:
         ended = run_locally(Plan(spec=spec, shards=found.source.shards), alone, workers=1, progress=False)
     except UsageError as error:
-        raise UsageError(str(error).partition(" (The whole log")[0]) from error  # which is removed
+        raise UsageError(str(error).partition(" (The whole log")[0]) from error  # the log is removed with its folder
     if not ended.is_published:
         raise UsageError(f"The rows cannot be scored. {' '.join(one.error for one in ended.failures) or ended.word}")
     return found.source, ended
@@ -149,7 +149,10 @@ def _scored(plan: Plan, settings: Settings, folder: Path) -> tuple[Input, RunSta
 
 _THREADS = 8
 _PLACES = 64  # shared by all uncompressed JSON Lines files
-_LINES_BYTES, _LEAST_BYTES = 128 << 20, 1 << 20  # decompressed bytes to read: of all files together; of each at least
+_LINES_BYTES, _LEAST_BYTES = (
+    128 << 20,
+    1 << 20,
+)  # decompressed bytes to read: from all files together, from each at least
 
 
 def draw_rows(
@@ -174,7 +177,7 @@ def draw_rows(
 
 
 def _places(shard: Shard, most_bytes: int, parts: int) -> list[tuple[Shard, float, int, int]]:
-    """Return the places to read in a file, each as (shard, bytes that the place stands for, first byte, bytes to read).
+    """Return the places to read in a file, each as (shard, weight in bytes, first byte, bytes to read).
 
     Only a large, uncompressed JSON Lines file without row limit has several places, at most `parts`.
     """

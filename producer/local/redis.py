@@ -20,7 +20,7 @@ from shardsift.fleet.process.settings import Settings
 from shardsift.producer.local.keeper import is_free, keep, socket_path
 
 _START_SECONDS = 60.0  # long enough for a busy machine
-_MOST_STARTS = 3  # if the server ends before it answers
+_MOST_STARTS = 3  # number of starts, if the server ends before it answers
 _FULL_BYTES = 1 << 20  # a disk with less free space counts as full
 _ANSWER_SECONDS = 5.0  # a frozen server accepts the connection and never answers
 _STOP_SECONDS = 10.0
@@ -31,9 +31,9 @@ _started: list[subprocess.Popen[bytes]] = []  # they may outlive the block that 
 
 @contextmanager
 def machine_redis(settings: Settings, *, create: bool) -> Iterator[Settings]:
-    """Add a Redis to the settings: the fleet's if REDIS_URL names one, otherwise this machine's embedded one.
+    """Yield settings with a Redis: the fleet's if REDIS_URL is set, otherwise this machine's embedded one.
 
-    If the embedded one does not exist yet, creates it, or raises UsageError without `create`.
+    If the embedded one does not exist yet, creates it, or raises UsageError if `create` is false.
     """
     if settings.redis_url is not None:
         yield settings
@@ -46,9 +46,9 @@ def machine_redis(settings: Settings, *, create: bool) -> Iterator[Settings]:
 
 @contextmanager
 def embedded_redis(state_dir: Path) -> Iterator[str]:
-    """Run the Redis whose data is in this folder, and yield its URL. Raises UsageError if no server is installed.
+    """Run the Redis of a state folder during the block, and yield its URL. Raises UsageError if no server is installed.
 
-    Concurrent users share one server. It is restarted if it is killed, and ends with its last user.
+    Concurrent users share one server. A killed server is started again. The server ends with its last user.
     """
     (state_dir / "redis").mkdir(parents=True, exist_ok=True)
     with (state_dir / "redis.users").open("a") as users:
@@ -79,7 +79,10 @@ class _Keeper:
         self._log_bytes = self._log.stat().st_size if self._log.exists() else 0
 
     def started(self) -> str:
-        """Start the keeper unless one runs, wait until the server answers, and return its URL."""
+        """Start the keeper unless one runs, wait until the server answers, and return its URL.
+
+        Raises UsageError if the server does not answer in time, or ends several times.
+        """
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             if socket := socket_path(self._state_dir):
@@ -110,7 +113,7 @@ class _Keeper:
 
     @property
     def _ends_always(self) -> bool:
-        """Whether the server has ended after each of the allowed starts, and no other process runs one."""
+        """Whether the server has ended after each of the allowed starts, and no other process runs a server."""
         has_ended = self._process is not None and self._process.poll() is not None
         return self._starts == _MOST_STARTS and has_ended and not self._is_there
 
@@ -184,7 +187,7 @@ def _candidates() -> Iterator[str]:
 
 
 def _version(binary: str) -> tuple[int, ...]:
-    """Return the version that a server reports; empty if it does not run here."""
+    """Return the version of a server binary, such as (7, 2, 4). Empty if the binary does not run here."""
     try:
         said = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=_START_SECONDS).stdout
     except (OSError, subprocess.SubprocessError):

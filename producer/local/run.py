@@ -45,21 +45,21 @@ def run_locally(
 ) -> RunStatus:
     """Do a run with processes on this machine, and return how it ended.
 
-    The same plan resumes an interrupted run. With `progress`, progress is shown on stderr. `on_poll` is called twice a
-    second. Raises UsageError if the run cannot start or no worker can score, KeyboardInterrupt on Ctrl-C or SIGTERM.
+    The same plan resumes an interrupted run. `progress` shows progress on stderr. `on_poll` is called twice a second. Raises
+    UsageError if the run cannot start or no worker can score, KeyboardInterrupt on Ctrl-C or SIGTERM.
     """
     spec = plan.spec
     kinds = [scorer_kind(scoring.served_by.scorer) for scoring in spec.scorings]
     check_requirements(kinds)
     check_state_dir(settings)
     with (
-        handling(signal.SIGTERM, by=signal.default_int_handler),  # so that it also stops the children cleanly
+        handling(signal.SIGTERM, by=signal.default_int_handler),  # so that SIGTERM also stops the children cleanly
         _only_one_at(spec.output_uri, settings),
         machine_redis(settings, create=True) as settings,
         _clients(settings) as (ledger, app),
     ):
         if settings.redis_is_embedded:
-            # No process does this run now, so the messages and leases that it had are stale.
+            # No other process is doing this run now, so its messages and leases are stale.
             drop_messages(ledger.redis, ledger.message_queue(spec.run_id, spec.queue))
             ledger.forget_messages(spec.run_id)
         on_enqueued(enqueue(plan, ledger, app, settings, verify=verify, score_again=score_again))
@@ -79,7 +79,7 @@ def run_locally(
             except KeyboardInterrupt:
                 if progress:
                     say("Stopping: the workers end their batch and store its scores.")
-                stack.close()  # meanwhile, the finalizer ends what it publishes
+                stack.close()  # meanwhile, the finalizer finishes a publication in progress
                 ended = run_status(ledger, spec.run_id)
                 if not ended.is_published:
                     if progress:
@@ -123,7 +123,7 @@ def _finalizer(spec: RunSpec, settings: Settings) -> Kept:
 def _workers(
     spec: RunSpec, settings: Settings, workers: int | None, kinds: Sequence[ScorerKind], *, shards: int
 ) -> Kept:
-    """Run `worker start` with `workers` workers for this run's models.
+    """Start `worker start` with `workers` workers for this run's models.
 
     Default: one per GPU. If no scorer uses a GPU: one per core, but no more than shards.
     """
@@ -152,7 +152,7 @@ def _kept(name: str, command: list[str], environment: dict[str, str], spec: RunS
 
 
 def _stop(children: Sequence[Kept]) -> None:
-    for child in children:  # all before waiting for the first, because each takes seconds to stop
+    for child in children:  # signal all before waiting, because each takes seconds to stop
         child.process.terminate()
     for child in children:
         stop(child.process, _STOP_SECONDS)

@@ -28,7 +28,7 @@ _NAMED_LABELS = 10
 
 
 def choose_rows(spec: RunSpec, choice: Condition, schema: pa.Schema) -> tuple[RunSpec, list[str]]:
-    """Add the filter to a run's spec. Also returns lines for the user.
+    """Return the spec with the filter added, and lines for the user.
 
     Raises UsageError if the filter does not fit the input or the scores.
     """
@@ -38,9 +38,9 @@ def choose_rows(spec: RunSpec, choice: Condition, schema: pa.Schema) -> tuple[Ru
 
 
 def condition(choice: Condition, scorings: Sequence[Scoring]) -> str | None:
-    """Return SQL for the rows to keep; None keeps every row.
+    """Return SQL for the rows to keep, or None to keep every row.
 
-    If `choice` is empty, uses the threshold in a single model's config. Raises UsageError if there is none, or if
+    If `choice` is empty, uses the threshold in the config of the only model. Raises UsageError if there is none, or if
     `--min-score` would keep all rows or none, or is given for several models.
     """
     if choice.keep_all:
@@ -85,7 +85,7 @@ def _check_min_score(min_score: float, scoring: Scoring) -> None:
 def read_lists(given: Sequence[str]) -> tuple[DropList, ...]:
     """Read the files that --drop-list names. Files on the Hub are pinned to their current commit.
 
-    Raises UsageError for a file that cannot be used, TransientError if the network fails.
+    Raises UsageError if a file cannot be used, TransientError if the network fails.
     """
     return tuple(dict.fromkeys(_read_list(one) for one in given if one != NO_LISTS))
 
@@ -128,7 +128,7 @@ def _check_labels(where: str, scoring: Scoring) -> None:
 
 
 def _kept_lines(choice: Condition, scorings: Sequence[Scoring]) -> list[str]:
-    """Explain `--min-score` for a model with several labels, where the best label counts. Otherwise returns no lines."""
+    """Explain `--min-score` for a model with several labels: the score of the best label counts. Empty for other models."""
     if choice.min_score is None or scorings[0].outputs == 1:
         return []
     return [
@@ -138,9 +138,9 @@ def _kept_lines(choice: Condition, scorings: Sequence[Scoring]) -> list[str]:
 
 
 def _of_one_label(scoring: Scoring) -> str:
-    """Return an example for `--where` that keeps rows by one label.
+    """Return an example for `--where` that keeps rows by the last label.
 
-    It is the last, which in a two-label model is usually the positive class.
+    In a two-label model, the last label is usually the positive class.
     """
     if not scoring.label_score_columns:
         return f"{scoring.label_column} = '{scoring.labels[-1]}'"

@@ -24,7 +24,8 @@ _LOOKS_FOR_TYPES = 100  # shards to read until one has types for all columns
 class FoundColumns:
     """The columns of the input's rows.
 
-    `of_folders` names those whose values come from folders (`name=value`). Shard names in `source` omit these folders.
+    `of_folders` has the columns whose values come from the names of folders (`name=value`). Shard names in `source` omit
+    these folders.
     """
 
     source: Input
@@ -37,9 +38,10 @@ class FoundColumns:
 
 
 def find_columns(source: Input, named: str | None, *, like: RunSpec | None = None) -> FoundColumns:
-    """Find the columns that --columns names, or else all. Raises UsageError if a named one is not in the files.
+    """Find the columns that --columns names, otherwise all. Raises UsageError if the files lack a named column.
 
-    Without names, lines have the columns of the run `like`, because a sample of other files may show other types.
+    Without --columns, JSON Lines and CSV get the columns of the run `like`, if it is given, because a sample of other files
+    may show other types.
     """
     chosen, are_chosen = chosen_columns(named), named is not None
     if like and named is None and not has_footer(source.shards[0].uri):
@@ -66,7 +68,7 @@ def find_columns(source: Input, named: str | None, *, like: RunSpec | None = Non
 
 
 def _folder_columns(shards: Sequence[Shard], chosen: ColumnTypes) -> tuple[str, ...]:
-    """Return the chosen columns that the first file lacks, but the names of its folders have (`name=value`).
+    """Return the chosen columns that the first file lacks and whose values are in the names of folders (`name=value`).
 
     Raises UsageError if another file is in no such folder, or if another type than text is chosen for such a column.
     """
@@ -81,7 +83,7 @@ def _folder_columns(shards: Sequence[Shard], chosen: ColumnTypes) -> tuple[str, 
 
 
 def with_folder_columns(source: Input, names: Collection[str]) -> Input:
-    """Remove the folders `name=value` of these columns from the shards' names."""
+    """Remove the folders `name=value` of these columns from shard names. Raises UsageError if two names become equal."""
     found = renamed_input(source, partial(renamed, folder_columns=names))
     refuse_same_names(found.shards, advice="Rename one, or leave the folder out of --columns.")
     return found
@@ -98,10 +100,10 @@ def _has_field(shard: Shard, name: str) -> bool:
 
 
 def _columns_of_rows(source: Input, chosen: ColumnTypes | None) -> tuple[ColumnTypes, pa.Schema]:
-    """Return the columns and their schema. For JSON Lines and CSV, they are found in a sample of the files.
+    """Return the columns and their schema. For JSON Lines and CSV, finds them in a sample of the files.
 
-    For Parquet, they are those of the first shard without a column of type null, because pandas gives columns this type
-    in a file without rows. Raises UsageError if a shard cannot be read.
+    For Parquet, takes the first shard without columns of type null, which pandas writes for files without rows. Raises
+    UsageError if a shard cannot be read.
     """
     first = source.shards[0]
     try:
@@ -125,7 +127,6 @@ def _columns_of_rows(source: Input, chosen: ColumnTypes | None) -> tuple[ColumnT
 
 
 def _lacks_types(kind: pa.Schema | pa.DataType) -> bool:
-    """Return whether a column, or a list or field inside it, has the type null."""
     fields = kind if isinstance(kind, pa.Schema) else map(kind.field, range(kind.num_fields))
     return any(pa.types.is_null(field.type) or _lacks_types(field.type) for field in fields)
 
@@ -147,7 +148,6 @@ def _row_columns(source: Input, schema: pa.Schema) -> tuple[str, str]:
 
 
 def _notes(columns: ColumnTypes) -> Iterator[str]:
-    """Say which columns of JSON Lines or CSV are kept as JSON text because their values have no common type."""
     if names := [name for name, kind in columns if has_json(kind)]:
         yield (
             "Kept as JSON text, wholly or in part, because the sample shows no type that holds all values: "

@@ -26,7 +26,7 @@ from shardsift.producer.scores.input_rows import read_rows, source_of
 _MOST_VALUES = 256  # different values of the --within column
 _MOST_EDGES = 2048  # for all values together; each may take 32 KiB
 _MOST_KEPT = 1 << 22  # rows kept in memory, 16 bytes each
-_MOST_WEIGHT = 1 << 46  # of a shard: exact in doubles, and 64 bits hold the sum of 100,000 shards
+_MOST_WEIGHT = 1 << 46  # of a shard: exact in doubles, and the sum of 100,000 shards fits in 64 bits
 _PASSES = ((21, 11), (10, 11), (0, 10))  # the bits of the score that each pass decides: lowest bit, number of bits
 _SIGN = 1 << 31
 # The names that Arrow gives its types.
@@ -40,10 +40,7 @@ Values = list[Any]  # of `--within`; a value is identified by its index
 
 @dataclass(frozen=True, kw_only=True)
 class Edge:
-    """The score at which the best rows end, among the rows with one value of `--within`.
-
-    Rows with exactly this score count as best.
-    """
+    """The lowest score of the best rows, among the rows with one value of `--within`."""
 
     value: str | int | None
     score: float
@@ -64,7 +61,7 @@ class RankedRun:
     def of_unranked(self, fate: str) -> tuple[str, ...]:
         """Return a line with the number of scored rows whose `--within` column is null. Empty if there are none.
 
-        `fate` says what happens to these rows. Call `edges` first, because it counts them.
+        `fate` says what happens to these rows. Call `edges` or `read` first, because they count the rows.
         """
         rows = sum(self._unranked.values())
         return (f"{rows:,} scored rows, whose {self.ranking.within} is null, {fate}.",) if rows else ()
@@ -83,10 +80,10 @@ class RankedRun:
         return exact_edges(lambda: (ranked for _, _, ranked in self.read(values)), values, shares, rows=rows)
 
     def read(self, values: Values) -> Iterator[tuple[Receipt, Integers, Rows]]:
-        """Yield for each shard its receipt, the indices of its ranked rows in the shard, and these rows.
+        """Yield each shard's receipt, the indices of its ranked rows in the shard, and the keys and weights of these rows.
 
-        A row is ranked if it has a score and a value of `--within`, and is in no drop list. Adds new values to
-        `values`, which is `[None]` without `--within`.
+        A row is ranked if it has a score and a value of `--within`, and is in no drop list. Appends new values to `values`;
+        without `--within`, pass `[None]`.
         """
         columns, by, within = self.columns, self.ranking.by, self.ranking.within
         of_input, lists = columns_of_input(self.spec, self.ranking), loaded_lists(self.spec.drop_lists)
@@ -114,7 +111,7 @@ class RankedRun:
 
 
 def check_ranking(spec: RunSpec, ranking: Ranking) -> None:
-    """Raise UsageError if this ranking does not fit the run. Reads no scores."""
+    """Raise UsageError if the ranking does not fit the run. Reads no scores."""
     _score_columns(spec, ranking)
     columns_of_input(spec, ranking)
     _check_within(spec, ranking)
@@ -180,7 +177,7 @@ def _weights(column: pa.ChunkedArray, name: str, receipt: Receipt) -> Integers:
 
 
 def _numbers(column: pa.ChunkedArray, name: str, values: Values) -> Integers:
-    """Return the index in `values` of each row's value. Adds new values to `values`."""
+    """Return the index in `values` of each row's value. Appends new values. Raises UsageError if there are too many."""
     values += [value for value in pc.unique(column).to_pylist() if value not in values]
     if len(values) > _MOST_VALUES:
         raise UsageError(f"--within {name} has more than {_MOST_VALUES} values. Name a column of fewer.")
@@ -227,7 +224,7 @@ def _quoted(value: str | int | None) -> str:
 def keys_of(scores: npt.NDArray[np.float32], numbers: Integers) -> Integers:
     """Make a sortable 64-bit key for each row.
 
-    The high 32 bits are the number of its value of `--within`, from `numbers`. The low 32 bits are its score.
+    The high 32 bits are from `numbers`: the index of the row's value of `--within`. The low 32 bits are its score.
     """
     return (numbers << 32) + _SIGN + _in_order(scores.view(np.int32).astype(np.int64))
 
@@ -246,10 +243,10 @@ def exact_edges(
 ) -> list[Edge]:
     """Find the edge of the best rows for each value of `--within` and each share.
 
-    `read` starts a pass over all rows and fills `values`. `rows` is an upper limit of the number of rows. Rows at which
-    an edge may lie are kept in memory once they are few enough, so most runs are read once and the largest ones twice.
+    `read` starts a pass over all rows and fills `values`. `rows` is an upper limit of the number of rows. Rows that may be at
+    an edge are kept in memory once there are few enough of them. So most runs are read once, and the largest runs twice.
     """
-    keys = np.arange(_MOST_VALUES)  # the bits of each edge's key that are known; at first one edge for each value
+    keys = np.arange(_MOST_VALUES)  # the known bits of each edge's key; at first there is one edge for each value
     totals: list[int] = []
     above = np.zeros((2, 1), np.int64)  # for each edge, the rows with a higher key, and their weight
     for lowest, bits in _PASSES:
@@ -275,10 +272,10 @@ def exact_edges(
 
 
 def _numbers_of_edges(values: Values, totals: Integers, shares: Sequence[Fraction]) -> Integers:
-    """Return, for each edge to find, the index of its value in `values`. `totals` has the weight of each value's rows.
+    """Return the index in `values` for each edge to find. `totals` has the weight of each value's rows.
 
-    Each value whose rows have weight gets one edge per share.
-    Raises UsageError if there are no rows to rank, or too many edges.
+    Each value whose rows have weight gets one edge per share. Raises UsageError if there are no rows to rank, or too many
+    edges.
     """
     numbers = [number for number in sorted(range(len(values)), key=values.__getitem__) if totals[number]]
     if not numbers:
@@ -289,7 +286,7 @@ def _numbers_of_edges(values: Values, totals: Integers, shares: Sequence[Fractio
 
 
 def _counted(blocks: Iterable[Rows], known: Integers, lowest: int, bits: int, kept: list[Rows] | None) -> Integers:
-    """For each key prefix in `known`, count the rows at or above each value of the next `bits` bits, and their weight.
+    """Count the rows at or above each value of the next `bits` bits, and sum their weights, for each key prefix in `known`.
 
     `lowest` is the position of the lowest of these bits. Returns shape (2, prefixes, 2**bits + 1): counts, then weights.
     Adds the rows with a known prefix to `kept`, unless it is None.

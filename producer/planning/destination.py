@@ -37,7 +37,7 @@ class Destination:
 
 
 def find_destination(options: RunOptions) -> Destination:
-    """Find the output: the named one or, for a crawl, a repository of the token's user. Raises UsageError if unusable.
+    """Find the output: the named one, or for a crawl a repository of the token's user. Raises UsageError if it is unusable.
 
     Asks the Hub for the token's user only if no output is named, because the Hub limits such requests.
     """
@@ -65,7 +65,7 @@ def check_destination(output_uri: str, input_uris: Sequence[str], *, public: boo
 
 
 def check_output_place(uri: str, *, public: bool = False) -> None:
-    """Raise UsageError for a URL that cannot hold an output, contains a secret, or needs another package."""
+    """Raise UsageError if a URI cannot hold an output, contains a secret, or needs another package."""
     refuse_secrets("--output", uri)
     protocol = uri.split("::")[0].partition("://")[0] if is_url(uri) else "file"
     scheme, colon, rest = uri.partition(":/")
@@ -108,12 +108,11 @@ def _check_is_apart(output_uri: str, input_uris: Sequence[str]) -> None:
 
 
 def _real_path(uri: str) -> Path | None:
-    """Resolve a local path; it need not exist. Returns None for other URIs."""
     return None if is_url(uri) else local_path(uri).resolve()
 
 
 def file_bytes(text: str | None, *, by_default: int | None) -> int | None:
-    """Parse `--target-file-size`. Returns `by_default` if it is not given, None for `none` (no merging).
+    """Parse `--target-file-size`. Returns `by_default` if `text` is None, and None if it is `none` (no merging).
 
     Raises UsageError if it is not a size.
     """
@@ -129,7 +128,7 @@ def file_bytes(text: str | None, *, by_default: int | None) -> int | None:
 
 
 def place_lines(output: str) -> tuple[str, ...]:
-    """Warn about a new folder whose name looks like a dataset on the Hub."""
+    """Return a warning if the output is a new folder whose name looks like a dataset on the Hub."""
     if not _REPO_ID.fullmatch(output) or Path(output).parent.exists():
         return ()
     return (f"--output {output} is a folder here. For a dataset on the Hub, write --output hf://datasets/{output}.",)

@@ -27,7 +27,7 @@ from shardsift.producer.transient_errors import with_retries
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Enqueued:
-    """The result of enqueueing a run. `counts` is its state now.
+    """The result of enqueueing a run. `counts` is the state of the run now.
 
     `added` counts the shards that are new to the ledger. `restored` counts the shards that were recorded as done because
     their output was found after the ledger was lost. `sent` counts messages. `findings` lists the faults of a published
@@ -71,9 +71,9 @@ def enqueue(
 ) -> Enqueued:
     """Reserve the output, write the run and send its messages. May run twice: the second time adds nothing.
 
-    If the ledger was lost, shards whose output exists are recorded as done. The output of a published run is checked
-    and repaired; `verify` also checks its content. Raises ScoredBefore if another run has scored the rows, unless
-    `score_again`. Raises OutputTaken if another run has the output, and other UsageErrors if it cannot be used.
+    If the ledger was lost, shards whose output exists are recorded as done. If the run is published, its output is checked
+    and repaired; `verify` also checks the content. Raises ScoredBefore if another run has scored the rows, unless
+    `score_again`. Raises OutputTaken if another run has the output, and UsageError if the output cannot be used.
     """
     spec = plan.spec
     if not score_again and (told := scored_before(plan, ledger, settings)):
@@ -142,7 +142,7 @@ def scored_before(plan: Plan, ledger: Ledger, settings: Settings) -> str:
 def _has_scores(run_id: str, spec: RunSpec, ledger: Ledger) -> bool:
     """Return whether a run has all scores that `spec` needs, and is published or being published.
 
-    False if its output is gone.
+    Returns False if its output is gone.
     """
     with suppress(UsageError):  # Redis has lost the run, or nothing is published at its output
         if ledger.spec(run_id).has_scores_of(spec):
@@ -166,9 +166,8 @@ def check_output(plan: Plan, ledger: Ledger | None) -> None:
 def _reserved(output: Output, spec: RunSpec, ledger: Ledger, *, public: bool) -> str | None:
     """Reserve the output. Returns the id of an earlier run that was cancelled to free it, otherwise None.
 
-    Only a run that has scored nothing is cancelled, such as one that was started with a wrong --dtype; otherwise raises
-    OutputTaken. It is cancelled before the output is reserved, so that its workers store nothing and no finalizer
-    publishes it.
+    Cancels only a run that has scored nothing, such as one that was started with a wrong --dtype. Raises OutputTaken for
+    other runs. Cancels before reserving, so that the earlier run's workers store nothing and no finalizer publishes it.
     """
     try:
         with_retries(output.reserve)(spec, public=public)
@@ -193,9 +192,9 @@ def _has_scored_nothing(output_uri: str, run_id: str, ledger: Ledger) -> bool:
 
 
 def _losses(output: Output, recovered: Recovered, spec: RunSpec, *, hashes: bool) -> tuple[Finding, ...]:
-    """Return the faults of a published output after a lost ledger was restored from its receipts, `recovered`.
+    """Return the faults of a published output whose lost ledger was restored from the receipts in `recovered`.
 
-    Empty if all its files are whole. The shards concerned are scored again.
+    Empty if all files are whole. The shards with faults are scored again.
     """
     if not recovered.partial or not output.is_published():
         return ()

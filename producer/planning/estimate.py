@@ -25,10 +25,10 @@ from shardsift.producer.planning.plan import Plan
 from shardsift.producer.planning.sampled_work import CHARS_PER_TOKEN, SampledShard, Work, sample_shards, work_of
 
 _SECONDS = 3600
-_REMOTE_FOOTERS, _LOCAL_FOOTERS = 16, 2_000  # reading more than this takes too long
-_LINES_BYTES = 1 << 30  # reading more than this of files of lines takes too long
+_REMOTE_FOOTERS, _LOCAL_FOOTERS = 16, 2_000  # reading more footers takes too long
+_LINES_BYTES = 1 << 30  # reading more bytes of JSON Lines and CSV takes too long
 _LEAST = 0.01  # smallest hours or cost shown as a number
-_DIGITS = 3  # of a total that is not exact
+_DIGITS = 3  # significant digits of an estimated total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,16 +47,16 @@ class Range:
 # (https://github.com/Artain-AI/ignite-ms), 30 % on a T4 and 57 % on an A100 in TensorRT's demo of BERT, 58 % on an L4
 # in MLPerf 3.1. The range here starts lower, at 20 %, because models whose batches are padded are slower.
 _OF_A_PEAK = Range(low=1 / 0.57, high=1 / 0.2)  # factor on the time at the peak
-_OF_AN_EARLIER_RUN = Range(low=0.7, high=1.5)  # factor on the time at an earlier run's speed, whose texts differ
+_OF_AN_EARLIER_RUN = Range(low=0.7, high=1.5)  # factor on the time at an earlier run's speed, because its texts differ
 _MOST_RUNS = 50  # earlier runs to look at, newest first
 _MOST_RECEIPTS = 200  # receipts to read of the earlier run
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceEstimate:
-    """The hours of work if all workers have this kind of device. Excludes their starts and idle time.
+    """The estimated hours and cost if all workers have this kind of device. Excludes their starts and idle time.
 
-    `cost` is `gpu_hours` times `price_per_gpu_hour`; `cost` and the price are None if no price is known.
+    `cost` is `gpu_hours` times `price_per_gpu_hour`. `cost` and the price are None if no price is known.
     """
 
     device: str
@@ -78,7 +78,7 @@ class DeviceEstimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Looked:
-    """What was found by reading the rows of a sample."""
+    """Findings from reading a sample of rows."""
 
     sampled_rows: int = 0
     sampled_shards: int = 0
@@ -101,7 +101,7 @@ class Estimate(Looked):
     """The estimate for a run. `rows` and `tokens` are None if unknown; `notes` say why."""
 
     rows: int | None = None
-    rows_are_counted: bool = False  # otherwise estimated from the sample, as the tokens are
+    rows_are_counted: bool = False  # otherwise estimated from the sample; tokens always are
     tokens: int | None = None
     devices: tuple[DeviceEstimate, ...] = ()
     notes: tuple[str, ...] = ()
@@ -110,7 +110,6 @@ class Estimate(Looked):
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines to print: rows and tokens, each kind of device, then notes and warnings."""
         known = []
         if self.rows is not None:
             known.append(counted(self.rows, "row") if self.rows_are_counted else f"{_about(self.rows)} rows")
@@ -188,7 +187,7 @@ def estimate_run(
 
 
 def looked_at(spec: RunSpec, sample: Sequence[SampledShard]) -> dict[str, Any]:
-    """Return the values of the fields of Looked for this sample, by name."""
+    """Return the values of the fields of Looked for a sample, by name."""
     return {
         "sampled_rows": sum(len(one.table) for one in sample),
         "sampled_shards": len({(one.shard.uri, one.shard.first_row) for one in sample}),
@@ -231,7 +230,7 @@ def rows_by_size(spec: RunSpec, shards: Sequence[Shard], sample: Sequence[Sample
 
 
 def earlier_speeds(spec: RunSpec, ledger: Ledger) -> tuple[str, dict[str, float]]:
-    """Find the newest run of the same models that has done shards. Returns its id, and tokens per second by device.
+    """Find the newest run of the same models that has finished shards. Returns its id, and tokens per second by device.
 
     Both are empty if there is no such run.
     """
@@ -259,7 +258,7 @@ def _devices(
 ) -> Iterator[DeviceEstimate]:
     """Estimate the hours on each device of an earlier run by its speed, then on every other kind of GPU by its peak.
 
-    Leaves out the latter if a model's layers are unknown or a scoring is in float32. `price` is per GPU and hour.
+    Leaves out the other GPUs if a model's layers are unknown or a scoring is in float32. `price` is per GPU and hour.
     """
     run_id, speeds = earlier_speeds(spec, ledger) if ledger else ("", {})
     for device, speed in speeds.items():
@@ -276,7 +275,7 @@ def _devices(
 
 
 def priced(device: str, hours: Range, basis: str, price: float | None) -> DeviceEstimate:
-    """Make a device's estimate from its hours. The cost is at `price` per hour, or at the list price if that is None."""
+    """Make a device's estimate from its hours and a price per hour. If `price` is None, uses the list price."""
     source = "SHARDSIFT_PRICE_PER_GPU_HOUR"
     if price is None:
         price, source = list_price(device), PRICES_FROM

@@ -30,13 +30,13 @@ _NAMED_SHARDS = 3
 class Extension:
     """A published dataset, and the input of the run that adds to it.
 
-    Without new files, the input is that of the dataset's latest run, so that the same command twice is the same run.
+    If there are no new files, the input is that of the dataset's latest run, so that repeating a command gives the same run.
     """
 
     published: Published
     options: RunOptions  # with models at the revisions of the dataset
     source: Input
-    is_new: bool  # whether there are new files, or others to score again
+    is_new: bool  # whether there are new files, or files to score again
     notes: tuple[str, ...]  # for the user
 
     @property
@@ -44,9 +44,9 @@ class Extension:
         return self.published.run_id if self.is_new else self.published.spec.extends
 
     def checked(self, spec: RunSpec) -> RunSpec:
-        """Return the spec as that of an extension.
+        """Return the spec with the fields that an extension sets.
 
-        Raises UsageError if its rows would mean something else than those of the dataset, NothingToAdd without new files.
+        Raises UsageError if new rows would have another meaning than published ones, NothingToAdd if there are no new files.
         """
         spec = _in_windows_of(self.published, spec)
         _refuse_other_meaning(self.published, spec)
@@ -58,7 +58,7 @@ class Extension:
 
     @property
     def published_files(self) -> tuple[Shard, ...]:
-        """The published data files, each as a shard of its name."""
+        """One shard for each published data file, with the name of that file."""
         files = {receipt.data.path: receipt for receipt in self.published.receipts}
         return tuple(
             Shard(
@@ -106,7 +106,7 @@ def find_extension(options: RunOptions, output_uri: str) -> Extension:
 
 
 def _gone(there: Iterable[str], here: Collection[str], subsets: Collection[str]) -> set[str]:
-    """Return published shards that the input lacks, without those of subsets that the command does not name."""
+    """Return the published shards that the input lacks. If the command names subsets, shards of other subsets do not count."""
     return {name for name in there if name not in here and (not subsets or name.partition("/")[0] in subsets)}
 
 
@@ -121,9 +121,9 @@ def _nothing_to_add(published: Published) -> NothingToAdd:
 
 
 def added_to_refiltered(uri: str, spec: RunSpec, source: Input) -> tuple[RunSpec, Input]:
-    """Return the spec and input of a refilter that adds to the dataset at `uri` the shards that it does not have.
+    """Reduce a refilter to the shards that the dataset at `uri` does not have. Returns its new spec and input.
 
-    Raises UsageError like `find_extension`, NothingToAdd if it has all.
+    Raises UsageError like `find_extension`, NothingToAdd if the dataset has all shards.
     """
     published = _published(uri)
     spec = _in_windows_of(published, spec)
@@ -136,7 +136,7 @@ def added_to_refiltered(uri: str, spec: RunSpec, source: Input) -> tuple[RunSpec
 
 
 def _in_windows_of(published: Published, spec: RunSpec) -> RunSpec:
-    """Take the windows of the dataset, because an earlier release may have made it with others."""
+    """Copy the window sizes of the dataset into the spec, because an earlier release may have used other sizes."""
     return replace(spec, window_rows=published.spec.window_rows, window_bytes=published.spec.window_bytes)
 
 
@@ -149,7 +149,7 @@ def _refuse_other_meaning(published: Published, spec: RunSpec) -> None:
 
 
 def _published(uri: str) -> Published:
-    """Read the dataset at a URI. Raises UsageError if there is none, or if it cannot be extended."""
+    """Read the dataset at a URI. Raises UsageError if nothing is published there, or if it cannot be extended."""
     manifest = open_output(uri, "").manifest()
     if manifest is None:
         raise UsageError(
@@ -167,13 +167,13 @@ def _published(uri: str) -> Published:
 
 
 def _damaged(published: Published) -> set[str]:
-    """Return shards with a file that is lost or has another size or, on the Hub, other bytes."""
+    """Return the shards with a file that is lost or has another size. On the Hub, the bytes are compared too."""
     findings = open_output(published.uri, published.run_id).inspect(published.receipts, hashes=False)
     return {finding.shard for finding in findings if finding.shard and finding.is_mendable}
 
 
 def _changed(shards: Iterable[Shard], there: Mapping[str, Receipt], options: RunOptions, spec: RunSpec) -> list[str]:
-    """Return published shards whose files have changed. Raises UsageError if there are any, unless they are to be scored."""
+    """Return the published shards whose files have changed. Raises UsageError if they may not be scored again."""
     changed = [
         shard.name
         for shard in shards
@@ -194,7 +194,7 @@ def _changed(shards: Iterable[Shard], there: Mapping[str, Receipt], options: Run
 
 
 def _sharing_files(names: set[str], receipts: Sequence[Receipt]) -> set[str]:
-    """Add the shards that share a file with these, because a file is replaced as a whole."""
+    """Add the shards that share an output file with `names`, because a file is replaced as a whole."""
     found = set[str]()
     while names != found:
         found = names
@@ -204,7 +204,7 @@ def _sharing_files(names: set[str], receipts: Sequence[Receipt]) -> set[str]:
 
 
 def _refuse_copies(added: Iterable[Shard], there: Iterable[Receipt]) -> None:
-    """Raise UsageError if a new file has the bytes of a published one, as all have if the input's root is another."""
+    """Raise UsageError if a new file has the bytes of a published file. This happens if the user names another root folder."""
     names = {receipt.source_identity: receipt.shard for receipt in there if receipt.rows_in}
     for shard in added:
         if shard.identity in names:
@@ -215,7 +215,7 @@ def _refuse_copies(added: Iterable[Shard], there: Iterable[Receipt]) -> None:
 
 
 def _at_revision(text: str, spec: RunSpec) -> str:
-    """Add the dataset's revision to a model that is named without one, because its repository may have a newer one."""
+    """Add the dataset's revision to a model that is named without one, because the model may have a newer revision."""
     column, model = name_and_model(text)
     scoring = spec.scoring_of.get(score_column_of(column) if column else "score")
     is_same = scoring is not None and scoring.model.name == model and not scoring.model.is_folder

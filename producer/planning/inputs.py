@@ -41,7 +41,7 @@ NO_SUCH_PLACE = (ImportError, ValueError, TypeError, AttributeError)  # raised b
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """The shards of a run, in name order. The `uris` pin Hub datasets to their current commit.
+    """The shards of a run, in name order. `uris` pin Hub datasets to their current commit.
 
     `revision` is this commit if the input is one Hub URI, otherwise a digest of the shards' names and identities.
     """
@@ -70,7 +70,7 @@ def listed_input(options: InputOptions) -> Input:
 
 
 def named_uris(options: InputOptions) -> tuple[str, ...]:
-    """Return the input as the user named it, not pinned to a commit."""
+    """Return the input's URIs as the user named them, not pinned to a commit."""
     return tuple(map(_crawl_uri, options.subsets) if options.crawls else map(absolute_uri, options.input_uris))
 
 
@@ -79,7 +79,7 @@ def _crawl_uri(crawl: str) -> str:
 
 
 def crawl_input(*crawls: str) -> Input:
-    """List the shards of FineWeb crawls. Raises UsageError with the address of the list of crawls."""
+    """List the shards of FineWeb crawls. Raises UsageError that names the page with all crawls."""
     try:
         return list_input(*map(_crawl_uri, crawls))
     except UsageError as error:
@@ -96,7 +96,7 @@ def _below(subset: str, files: Iterable[Shard]) -> tuple[Shard, ...]:
 
 
 def renamed_input(source: Input, rename: Callable[[Iterable[Shard]], tuple[Shard, ...]]) -> Input:
-    """Rename the shards of an input. Its revision follows, unless it is a commit."""
+    """Rename the shards of an input. If its revision is a digest of their names, computes the digest again."""
     shards, listed = rename(source.shards), rename(source.listed)
     has_digest = source.revision == digest_of(source.listed)
     return replace(source, shards=shards, listed=listed, revision=digest_of(listed) if has_digest else source.revision)
@@ -105,8 +105,8 @@ def renamed_input(source: Input, rename: Callable[[Iterable[Shard]], tuple[Shard
 def list_input(*uris: str, in_subsets: bool = False) -> Input:
     """List the input files at paths, folders, globs or fsspec URLs.
 
-    Raises UsageError if one of them names no file or has a secret, or if a file is named twice. Files of different
-    subsets, whose names `named_as_scored` completes, may have equal names.
+    Raises UsageError if a URI names no file or contains a secret, or if a file is named twice. Also raises UsageError if two
+    files have the same name, unless `in_subsets`: then `named_as_scored` adds their subsets to the names.
     """
     for uri in uris:
         refuse_secrets("--input", uri)
@@ -145,7 +145,6 @@ def _list(uri: str) -> Input:
 
 
 def _refuse_files_named_twice(uris: Sequence[str], parts: Sequence[Input]) -> None:
-    """Raise UsageError if one file would be two shards. `uris` are as the user wrote them."""
     seen: dict[Hashable, tuple[int, str]] = {}
     for number, part in enumerate(parts):
         for shard in part.shards:
@@ -212,9 +211,10 @@ def _unsplit(source: Input, longest_group: int, rows_per_task: int) -> Iterator[
 
 
 def _parts(file: Shard, rows_per_task: int) -> tuple[list[Shard], int]:
-    """Split a file into parts. Returns them, or the file itself if it is not split, and its longest row group's rows.
+    """Split a file into parts. Returns the parts, and the number of rows in its longest row group.
 
-    Unless the file has a row limit, the last part has no end, so that it includes rows that are added to the file.
+    Returns the file itself if it needs no split. Unless the file has a row limit, the last part has no end, so that it
+    includes rows that are added to the file.
     """
     if not has_footer(file.uri):
         return [file], 0
@@ -256,9 +256,10 @@ def part_starts(row_groups: Sequence[int], rows_per_task: int) -> list[int]:
 def named_as_scored(
     files: Iterable[Shard], spec: RunSpec, receipts: Iterable[Receipt], left_out: Iterable[str] = ()
 ) -> tuple[Shard, ...]:
-    """Name input files as a finished run did: without folders that are columns, and below a subset if it put them there.
+    """Give input files the shard names that a finished run gave them.
 
-    Of several subsets with a file of this name, the file is that of those with its bytes.
+    Removes folders that are columns, and adds the run's subset if it has one. If several subsets have a file of this name,
+    takes the subsets in which the file has the same bytes.
     """
     subsets, files = spec.subsets, renamed(files, spec.folder_columns)
     scored = dict.fromkeys(left_out, "") | {receipt.shard: receipt.source_identity for receipt in receipts}
@@ -283,10 +284,10 @@ def named_as_scored(
 
 
 def as_scored(files: Iterable[Shard], receipts: Iterable[Receipt], left_out: Iterable[str] = ()) -> dict[str, Shard]:
-    """Turn the input files of a finished run into the run's shards, by name. A split file is replaced by its parts.
+    """Return the shards of a finished run by name, from its input files. A split file is replaced by its parts.
 
-    `left_out` names shards without a receipt. If such a shard is a part, its rows are unknown, so it gets all rows of
-    its file.
+    `left_out` names shards without a receipt. If such a shard is a part, its rows are unknown, so it gets all rows of its
+    file.
     """
     whole = {file.name: file for file in files}
     rows = {receipt.shard: (receipt.first_row, receipt.rows_in) for receipt in receipts}
@@ -304,9 +305,9 @@ def as_scored(files: Iterable[Shard], receipts: Iterable[Receipt], left_out: Ite
 
 
 def count_rows(shards: tuple[Shard, ...]) -> int:
-    """Count the rows to score, from the files' footers. Files without footer are read whole.
+    """Count the rows to score, from the files' footers. Reads files without a footer whole.
 
-    Raises UsageError that names the first files that cannot be read.
+    Raises UsageError if a file cannot be read.
     """
 
     def rows_or_error(shard: Shard) -> int | ShardError:
@@ -339,9 +340,10 @@ def _rows(shard: Shard, most: int | None = None) -> int:
 
 
 def pinned_uri(uri: str) -> tuple[str, str | None]:
-    """Pin the URI of a Hub repository to its revision's current commit. Also returns the commit.
+    """Pin the URI of a Hub repository to the current commit of its revision. Returns the new URI and the commit.
 
-    Other URIs, including those of buckets, are returned unchanged, with None.
+    Returns any other URI, such as that of a bucket, unchanged and with None. Raises UsageError if there is no such repository
+    or revision.
     """
     if not uri.startswith("hf://"):
         return uri, None

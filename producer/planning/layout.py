@@ -14,7 +14,7 @@ _FILES_A_FOLDER = 10_000  # the Hub's limit: https://huggingface.co/docs/hub/sto
 
 
 def check_layout(spec: RunSpec, shards: Sequence[Shard]) -> list[str]:
-    """Raise UsageError for paths that an output cannot have. Returns the warning of `twins_line`, if any."""
+    """Check the paths of all output files. Returns warnings. Raises UsageError if an output cannot have these paths."""
     _check_tree(shards)
     _check_folders(spec, shards)
     _check_folder_names(spec, shards)
@@ -22,7 +22,7 @@ def check_layout(spec: RunSpec, shards: Sequence[Shard]) -> list[str]:
 
 
 def _check_tree(shards: Iterable[Shard]) -> None:
-    """Raise UsageError if one shard's output file would have the path of a folder of another's.
+    """Raise UsageError if one shard's output file would have the same path as the folder of another output file.
 
     For example, `x.jsonl` becomes `x.parquet`, but `x.parquet/y.jsonl` needs a folder of this name.
     """
@@ -53,10 +53,10 @@ def _check_folders(spec: RunSpec, shards: Iterable[Shard]) -> None:
 
 
 def _share_of_file(shard: Shard, target_bytes: int | None) -> float:
-    """Estimate how much of a merged data file a shard's output can fill at most, from 0 to 1.
+    """Estimate the largest share of a merged data file that a shard's output can fill, from 0 to 1.
 
-    Assumes that the output has at most twice the bytes of the shard. Returns 1 if files are not merged, or if the
-    shard's size is unknown.
+    Assumes that the output has at most twice the bytes of the shard. Returns 1 if files are not merged, or if the shard's
+    size is unknown.
     """
     if target_bytes is None or shard.size_bytes is None:
         return 1
@@ -75,7 +75,7 @@ def _check_folder_names(spec: RunSpec, shards: Iterable[Shard]) -> None:
 
 
 def twins_line(shards: Iterable[Shard]) -> list[str]:
-    """Return a warning if two shards have the same name on disks that ignore case or Unicode forms. Else empty."""
+    """Return a warning if two shard names are equal on disks that ignore case or Unicode forms. Otherwise empty."""
     shown: dict[str, str] = {}
     for shard in shards:
         first = shown.setdefault(unicodedata.normalize("NFC", shard.name).casefold(), shard.name)

@@ -61,8 +61,6 @@ Changed = Literal["refuse", "score"]
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """The rows to keep, by a condition on each row."""
-
     min_score: Annotated[
         float | None,
         keep_option(
@@ -114,8 +112,6 @@ def share_of(text: str) -> Fraction:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """How `--keep-top` and `--buckets` rank rows by their stored scores."""
-
     score_columns: Annotated[
         tuple[str, ...],
         keep_option(
@@ -139,8 +135,6 @@ class Ranking:
 
 @dataclass(frozen=True, kw_only=True)
 class RefilterOptions(Ranking, Condition):
-    """The options of a run that uses the stored scores of another run."""
-
     keep_top: Annotated[
         str | None,
         keep_option(metavar="SHARE", help="Keep the best rows, like 10%, and those that tie with the last of them."),
@@ -261,7 +255,7 @@ class InputOptions:
 
     @property
     def subsets(self) -> tuple[str, ...]:
-        """The crawls in the order of their names, or the --subset."""
+        """The crawls, sorted by name, or the --subset."""
         return tuple(sorted(self.crawls)) if self.subset is None else (self.subset,)
 
 
@@ -292,7 +286,7 @@ class Models:
     def by_column(self) -> dict[str, tuple[str, str | None]]:
         """Each model (a Hub name or folder) and its revision, if one is given, by score column.
 
-        Raises UsageError if there are several models and not each has a column name (`edu=…`) of its own.
+        Raises UsageError if there are several models and not all have different column names (`edu=…`).
         """
         named = [name_and_model(text) for text in self.models]
         if not all(model for _, model in named) or not named:

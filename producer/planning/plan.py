@@ -33,7 +33,7 @@ class Plan:
 
 @with_retries
 def plan_run(options: RunOptions) -> Plan:
-    """Resolve input and model, and check what can be checked without a GPU. Raises UsageError if a check fails.
+    """Resolve input and models, and check what can be checked without a GPU. Raises UsageError if a check fails.
 
     Raises NothingToAdd for an extension without new files.
     """
@@ -90,8 +90,8 @@ def plan_run(options: RunOptions) -> Plan:
 def as_enqueued(spec: RunSpec, source: Input) -> tuple[RunSpec, tuple[Shard, ...]]:
     """Return the spec and shards to enqueue.
 
-    If `producer retry` has accepted changed files for this run, returns the spec that it had before, so that the run
-    keeps its id. The shards then have the row ranges of that time, and `changed` is set for the changed ones.
+    If `producer retry` has accepted changed files for this run, returns the earlier spec, so that the run keeps its id. The
+    shards then have their earlier row ranges, and `changed` is set for those with changed files.
     """
     with suppress(ShardError):  # reserving the output says what is wrong with it
         for run_id, accepted in open_output(spec.output_uri, spec.run_id).accepted().items():

@@ -38,7 +38,7 @@ _NAMED_SHARDS = 3
 def plan_refilter(scores_uri: str, options: RefilterOptions, *, input_uris: tuple[str, ...] = ()) -> Plan:
     """Plan a run over the scores that are published at `scores_uri`, and over their input.
 
-    `input_uris` are the places of the input in the ledger, if known: a published dataset does not name local paths.
+    `input_uris` are the input's places in the ledger, if known, because a published dataset does not name local paths.
     Raises UsageError if nothing is published there, if the input is unknown or is not the one that was scored, or if the
     filter does not fit.
     """
@@ -76,7 +76,7 @@ def plan_refilter(scores_uri: str, options: RefilterOptions, *, input_uris: tupl
 
 
 def _output(published: Published, options: RefilterOptions) -> str:
-    """Return the output: --output, or the published run's with --replace. Raises UsageError for none or both."""
+    """Return --output, or with --replace the published run's output. Raises UsageError unless exactly one is given."""
     output_uri = options.output_uri
     if options.replaces == bool(output_uri):
         raise UsageError("Say where to put the rows: either --output URI or --replace.")
@@ -154,9 +154,9 @@ def _input_uris(published: Published) -> tuple[str, ...]:
 
 
 def _with_filter(options: RefilterOptions, published: RunSpec) -> RefilterOptions:
-    """Add the published run's filter if nothing but other drop lists, or each text once, is asked for.
+    """Use the published run's filter if the options ask only for --drop-list or --unique.
 
-    Not for a run with buckets, whose filter may be about them.
+    Changes nothing if the run has buckets, because its filter may be about them.
     """
     says = options.min_score is not None or options.where is not None or options.keep_all or options.keep_top
     if says or not (options.drop_lists or options.unique) or published.buckets:
@@ -165,7 +165,7 @@ def _with_filter(options: RefilterOptions, published: RunSpec) -> RefilterOption
 
 
 def _drop_lists(options: RefilterOptions, published: RunSpec) -> tuple[DropList, ...]:
-    """Return the lists of --drop-list, or else those of the published run, if they are on the Hub."""
+    """Return the lists of --drop-list, otherwise those of the published run. Raises UsageError if these are not on the Hub."""
     if options.drop_lists:
         return read_lists(options.drop_lists)
     lists, lost = located(published.drop_lists, {})
@@ -178,7 +178,7 @@ def _drop_lists(options: RefilterOptions, published: RunSpec) -> tuple[DropList,
 
 
 def _as_it_was_scored(found: Input, published: Published) -> Input:
-    """Turn the input into the shards of the published run. Files that came later are left out.
+    """Turn the input into the shards of the published run. Leaves out files that are not in that run.
 
     Raises UsageError if it is not the input of that run.
     """

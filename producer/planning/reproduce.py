@@ -17,7 +17,7 @@ _NOT_AS_GIVEN = {"crawl", "input", "model", "target_file_size", "output", "repla
 
 
 def command_again(options: RunOptions, spec: RunSpec) -> str:
-    """Write the `producer run` command that reproduces a run. A local path is reduced to its last part."""
+    """Write the `producer run` command that reproduces a run. Reduces a local path to its last part."""
     return _joined(
         "producer run",
         *_inputs(spec),
@@ -30,10 +30,10 @@ def command_again(options: RunOptions, spec: RunSpec) -> str:
 
 
 def command_with_other_rows(command: str | None, options: RefilterOptions, spec: RunSpec) -> str | None:
-    """Append a `producer refilter` command with these options to the command of the run that scored the rows.
+    """Append a `producer refilter` command with these options to `command`, which reproduces the scored run.
 
-    `command` is None if that run was published without its command; then returns None. An earlier `producer refilter` in
-    it is replaced.
+    Replaces an earlier `producer refilter` in `command`. Returns None if `command` is None, because then the scored run was
+    published without its command.
     """
     if command is None:
         return None

@@ -18,7 +18,7 @@ _NAMED_SHARDS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Retried:
-    """The number of shards queued again, and the names of shards whose files have changed since they were enqueued."""
+    """The number of shards that were queued again, and the names of shards whose files have changed since enqueueing."""
 
     queued: int
     changed: tuple[str, ...]
@@ -67,7 +67,7 @@ def _check_none_is_scored(changed: Sequence[str], ledger: Ledger, spec: RunSpec)
 
 
 def _changes(shards: Iterable[Shard]) -> Iterator[tuple[Shard, Shard]]:
-    """Yield each shard whose file has changed, as a pair of old and new shard."""
+    """Yield the old and the new version of each shard whose file has changed. Skips files that cannot be read."""
 
     def change(shard: Shard) -> tuple[Shard, Shard] | None:
         try:

@@ -31,11 +31,12 @@ from shardsift.fleet.storage.errors import translated
 
 LOCAL_SHARDS, REMOTE_SHARDS = 8, 4  # each opens a file, and reading ahead fetches 32 MiB of a remote one
 MOST_ROWS = 1_000  # of all shards together
-CHARS_PER_TOKEN = 4.2  # BERT's tokenizer makes a token of 4.4 characters of English web pages, and of 3.9 of code
+CHARS_PER_TOKEN = 4.2  # BERT's tokens have 4.4 characters in English web pages, 3.9 in code
 _THREADS = 8
 _STEP_ROWS = 256  # decoded at once
 _CHARS_READ = 20_000  # tokenised of each text; the rest is assumed to have as many tokens per character
-_PASSAGES = {"head": 1, "head+tail": 2, "finepdfs": 2, "head+middle+tail": 3}  # at most; `stride:N` reads whole texts
+# The largest number of passages. `stride:N` reads whole texts.
+_PASSAGES = {"head": 1, "head+tail": 2, "finepdfs": 2, "head+middle+tail": 3}
 _UNLIMITED = 1 << 30
 # DistilBERT's names of fields in config.json → the usual names.
 _ALSO_CALLED = {
@@ -48,7 +49,7 @@ _ALSO_CALLED = {
 
 @dataclass(frozen=True, kw_only=True)
 class SampledShard:
-    """A sample of a shard's rows, in `table`. `rows` is the number of rows of the whole shard; None if unknown."""
+    """A sample of a shard's rows, in `table`. `rows` is the number of rows in the whole shard, or None if unknown."""
 
     shard: Shard
     rows: int | None
@@ -59,7 +60,7 @@ class SampledShard:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """The work of one scoring on all rows. `operations` counts floating-point operations; None for unknown layers.
+    """The work of one scoring on all rows. `operations` counts floating-point operations, None if the layers are unknown.
 
     `why_not_counted` is empty if the tokens were counted by the model's tokenizer.
     """
@@ -113,9 +114,9 @@ def work_of(scoring: Scoring, sample: Sequence[SampledShard], rows: int) -> Work
 
 
 def tokens_read(lengths: Any, scoring: Scoring, longest: int) -> Any:
-    """Return how many tokens the model computes for each text, over all passages and labels.
+    """Return the number of tokens that the model computes for each text, over all passages and labels.
 
-    `lengths` has the tokens of each text. A passage has at most `longest` tokens.
+    `lengths` has the number of tokens of each text. A passage has at most `longest` tokens.
     """
     passages = _PASSAGES.get(scoring.passages)
     read = np.minimum(lengths, passages * longest) if passages else lengths
@@ -140,7 +141,7 @@ def _sampled(shard: Shard, *, spec: RunSpec, most_rows: int) -> SampledShard:
 
 
 def _first_rows(file: InputFile, columns: list[str], wanted: int, noted: NotedRows) -> pa.Table:
-    """Read the first rows. For JSON Lines and CSV, read all columns, because a bad value in any of them makes a bad row."""
+    """Read the first rows. Reads all columns of JSON Lines and CSV, because a bad value in any column makes a bad row."""
     read = columns if isinstance(file, ParquetInput) else None
     batches: list[pa.RecordBatch] = []
     missing = wanted
@@ -160,7 +161,7 @@ def _scored_columns(spec: RunSpec) -> list[str]:
 def _lengths(texts: list[str], scoring: Scoring, counter: Callable[[list[str]], list[int]]) -> Any:
     """Count the tokens of each text, untruncated. For zero-shot scoring, add those of the longest hypothesis.
 
-    A blank text counts 0. A very long text is extrapolated from its beginning.
+    A blank text has 0 tokens. The tokens of a very long text are extrapolated from its beginning.
     """
     counts = np.array(counter([text[:_CHARS_READ] for text in texts]))
     counts = counts * np.maximum(1.0, np.array([len(text) for text in texts]) / _CHARS_READ)

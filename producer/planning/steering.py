@@ -21,7 +21,7 @@ def steered(
 ) -> Steering:
     """Return a run's limits with these changes. None keeps a limit, 0 removes it. Writes nothing.
 
-    Raises UsageError for a cost limit without a price.
+    Raises UsageError if there is a cost limit but no price.
     """
     check_number("max_workers", max_workers or 0, least=0, whole=True)
     check_number("max_cost", max_cost or 0, least=0)
@@ -38,7 +38,7 @@ def steered(
 
 
 def resume_run(ledger: Ledger, run_id: str, *, max_cost: float | None = None) -> bool:
-    """End a pause, and set the cost limit if `max_cost` is given. Returns False if the run is not paused.
+    """End a pause, and set the cost limit if `max_cost` is given. Returns False if the run was not paused.
 
     Raises UsageError if the run would be paused again for its cost.
     """
@@ -53,6 +53,6 @@ def resume_run(ledger: Ledger, run_id: str, *, max_cost: float | None = None) ->
 
 
 def send_shards(settings: Settings, ledger: Ledger, run_id: str) -> None:
-    """Send the messages of shards that may be scored now, instead of at a finalizer's next sweep."""
+    """Send the messages of shards that may be scored now. Otherwise they wait for the finalizer's next sweep."""
     with make_app("producer", settings, is_current=False) as app:
         send_due_shards(app, ledger, run_id)

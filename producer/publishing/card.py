@@ -58,7 +58,7 @@ class Beside:
     """Facts for the card that are not in the spec or the receipts."""
 
     run_ids: Sequence[str] = ()  # of the dataset's runs, the latest last
-    command: str | None = None  # that makes the same rows again
+    command: str | None = None  # command that makes the same rows again
     cards: HubCards = NO_CARDS
     left_out: int = 0  # shards that failed
     has_picture: bool = False  # whether a picture of the scores is published
@@ -155,7 +155,7 @@ Made with shardsift, which scores and filters datasets with transformer classifi
 
 
 def _drop_lists(spec: RunSpec, receipts: Sequence[Receipt]) -> str:
-    """Write a line of the table for each list, with the number of rows that it has, kept by the filter or not."""
+    """Write a line of the table for each drop list. Counts its rows whether or not the filter keeps them."""
     lines = ""
     for number, one in enumerate(disclosed_spec(spec).drop_lists):
         rows = counted(sum(receipt.rows_listed[number] for receipt in receipts), "row")
@@ -199,7 +199,7 @@ def _runs(spec: RunSpec, beside: Beside) -> str:
 def _format(receipts: Sequence[Receipt]) -> str:
     """Name the formats of the input files, for example ` (JSON Lines)`. Empty if all are Parquet.
 
-    Several formats are counted: ` (3 files of Parquet, 2 files of JSON Lines)`.
+    If there are several formats, counts their files: ` (3 files of Parquet, 2 files of JSON Lines)`.
     """
     kinds = Counter(map(format_name, dict.fromkeys(receipt.source_uri for receipt in receipts)))
     if len(kinds) > 1:
@@ -277,7 +277,6 @@ def _columns(spec: RunSpec, contents: Contents) -> str:
 
 
 def _buckets(buckets: Buckets) -> str:
-    """Describe the column with each row's bucket, and list the score at which each bucket begins."""
     scores, numbers = " or ".join(map(code, buckets.columns)), range(1, len(buckets.edges[0][1]) + 1)
     each = f"as much {code(buckets.by)}" if buckets.by else "as many rows"
     within = [cell(buckets.within)] if buckets.within else []

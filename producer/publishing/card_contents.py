@@ -76,13 +76,13 @@ def scores_alone(spec: RunSpec, rows: Mapping[str, int], missing: str) -> Conten
 
 
 def subsets_of(spec: RunSpec, receipts: Iterable[Receipt]) -> list[str]:
-    """Return the crawls, or the names by --subset, that have shards here. A subset without files cannot be loaded."""
+    """Return the crawls or --subset names that have shards here, because a subset without files cannot be loaded."""
     folders = {receipt.shard.partition("/")[0] for receipt in receipts}
     return sorted(folders.intersection(spec.subset_names))
 
 
 def with_subsets(contents: Contents, names: Sequence[str]) -> Contents:
-    """Add subsets with a part of the default one's rows: those below a folder of this name."""
+    """Add a subset for each name: the rows of the default subset in the folder of that name."""
     if not names:
         return contents
     folder = next(iter(contents.subsets.values()))
@@ -115,7 +115,7 @@ def _duplicates(spec: RunSpec, rows: Mapping[str, int]) -> str:
 
 
 def _best(best: BestRows) -> str:
-    """Describe the best rows, for example "those with the highest `score`, which have 10% of all `token_count`"."""
+    """Describe the best rows, for example `those with the highest score, which have 10% of all token_count`."""
     scores = ("maximum of " if len(best.columns) > 1 else "") + ", ".join(map(code, best.columns))
     within = f", within each {code(best.within)} that is not null" if best.within else ""
     of = f"all {code(best.by)}" if best.by else "the scored rows"
@@ -151,7 +151,7 @@ WHERE (again."shard", again."row") <> (kept."shard", kept."row") LIMIT 10;
 def _how_to_load(spec: RunSpec, *, folder: str, called: str, also: str = "") -> str:
     """Write example code that loads the dataset's `folder` into a variable `called`. Ends with the SQL `also`.
 
-    For an output that is not on the Hub, the paths in the code are relative to the output.
+    If the output is not on the Hub, paths in the code are relative to the output.
     """
     found = HUB_DATASET.match(spec.output_uri)
     column = threshold_column(spec)

@@ -16,7 +16,7 @@ _SECTION = re.compile(rf"{re.escape(_HEADING)}.*?(?=\n## |\Z)", re.DOTALL)
 _COLUMNS = ("Rows kept", "Precision", "Recall", "Good rows lost", "Bad rows kept")
 _BESIDE = 4  # thresholds on each side of the filter's
 _MOST_VALUES = 20
-_WIDTH = 32  # of 0 to 100 % in the picture, in characters
+_WIDTH = 32  # characters for 0 to 100 % in the picture
 _NOT_MEASURED = (
     "There is no evidence yet. To measure a threshold of one score, `producer sample … --output labels.csv` draws rows to label, "
     "and `producer evaluate … --labels labels.csv --update-card` writes precision and recall here."
@@ -24,7 +24,7 @@ _NOT_MEASURED = (
 
 
 def evidence_section(spec: RunSpec, receipts: Sequence[Receipt], evidence: Evidence | None) -> str:
-    """Write the section, with an empty line before it. Without evidence for the filter, says that there is none.
+    """Write the section, with an empty line before it. If there is no evidence for the filter, the section says so.
 
     Empty if the run has no filter, or publishes only scores.
     """
@@ -92,7 +92,7 @@ def _table(head: str, rows: Iterable[tuple[str, Measured]]) -> str:
 
 
 def _picture(column: str, thresholds: Sequence[Measured], at: Measured) -> str:
-    """Draw each threshold's precision and recall with their intervals, as text, so that a card needs no other file."""
+    """Draw each threshold's precision and recall with their intervals as text, so that the card needs no image file."""
     names = [f"{one.threshold:.9g}" for one in thresholds]
     first = max(map(len, names))
     lines = [f"{'':{first}}  {'precision, 0 to 100 %':{_WIDTH}}  recall, 0 to 100 %"]

@@ -14,14 +14,14 @@ _NAMES = ("Model", "Scored text", "Zero-shot", "Scores from", "Scored in", "Agai
 
 
 def model_rows(spec: RunSpec, receipts: Sequence[Receipt]) -> str:
-    """Write the lines of the card's table about the model; empty if there are several models."""
+    """Write the lines about the model for the card's table. Empty if there are several models."""
     if len(spec.scorings) > 1:
         return ""
     return "".join(f"| {name} | {value} |\n" for name, value in _said_of(spec, 0, receipts).items())
 
 
 def models_section(spec: RunSpec, receipts: Sequence[Receipt]) -> str:
-    """Write a table with a column for each model; empty if there is one model."""
+    """Write a table with a column for each model. Empty if there is only one model."""
     if len(spec.scorings) == 1:
         return ""
     said = [_said_of(spec, index, receipts) for index in range(len(spec.scorings))]
@@ -37,7 +37,6 @@ def kinds_of_models(spec: RunSpec) -> str:
 
 
 def model_name(model: Model) -> str:
-    """Format a model's name, with a link if it is on the Hub."""
     name = disclosed_model(model)
     return hub_link(name) if is_hub_model(model) else cell(name)
 
@@ -57,7 +56,6 @@ def _kind(scoring: Scoring) -> str:
 
 
 def _said_of(spec: RunSpec, index: int, receipts: Sequence[Receipt]) -> dict[str, str]:
-    """Return the cells of a scoring's column in the table, by row name."""
     scoring = spec.scorings[index]
     said = {
         "Model": f"{model_name(scoring.model)} at revision `{scoring.model.revision}`{_of_kind(scoring.model)}",

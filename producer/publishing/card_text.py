@@ -22,7 +22,7 @@ def code(text: str) -> str:
 
 
 def longer_fence(text: str, *, least: int) -> str:
-    """Return a fence: one backtick more than the longest sequence of them in the text, but at least `least`."""
+    """Return a code fence: more backticks than any sequence of them in the text, and at least `least`."""
     return "`" * max(least, 1 + max(map(len, re.findall("`+", text)), default=0))
 
 
@@ -32,7 +32,6 @@ def cell(text: str) -> str:
 
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """Format a table in Markdown. Each line ends with a line end."""
     return "".join(f"| {' | '.join(map(str, line))} |\n" for line in (head, ["---"] * len(head), *rows))
 
 
@@ -42,9 +41,9 @@ def percent_of(part: int, whole: int) -> str:
 
 
 def hub_dataset(spec: RunSpec) -> tuple[str, str | None] | None:
-    """Return the name and the last revision of the Hub dataset that was read. The revision is None if none was named.
+    """Return the name and revision of the Hub dataset that was read. The revision is None if the last URI names none.
 
-    Returns None for several datasets, and for files that are not on the Hub.
+    Returns None if several datasets were read, or files that are not on the Hub.
     """
     found = [HUB_DATASET.match(uri) for uri in spec.input_uris]
     last = found[-1]

@@ -50,7 +50,6 @@ def read_hub_cards(spec: RunSpec) -> HubCards:
 
 
 def words(value: Any) -> str:
-    """Join a list of metadata with commas, or format a single value."""
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

@@ -31,13 +31,13 @@ from shardsift.fleet.storage.parquet import ParquetFileWriter, RowGroups
 from shardsift.fleet.storage.scratch import scratch_folder
 
 _MOST_SCORES = 10_000_000  # rows of a scores file; if it is damaged, all its shards are scored again
-AT_ONCE = 2  # files: one is computed while the other is sent; each takes some 100 MB
+AT_ONCE = 2  # files merged at once: one is computed while the other is sent; each takes some 100 MB
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileKind:
-    """Data files or scores files: how to group shards, find their rows, and record the new file of a shard."""
+    """The differences between merging data files and merging scores files."""
 
     part_of: Callable[[Receipt], RowsOfFile]
     path_of: Callable[[str], str]
@@ -76,9 +76,9 @@ def merge_shards(
 ) -> int:
     """Write the merged files of one kind that do not exist yet. Returns their number. May run twice.
 
-    `receipts` are the current receipts of the run's first shards, in order. The last group of shards is merged only if
-    it fills a file or the run `is_over`. Raises OutputDamaged if a stored file is lost or damaged. Also raises
-    other errors of the output.
+    `receipts` are the current receipts of the run's first shards, in order. The last group of shards is merged only if it
+    fills a file or the run `is_over`. Raises OutputDamaged if a stored file is lost or damaged, and other errors of the
+    output.
     """
     if spec.target_file_bytes is None:
         return 0
@@ -90,7 +90,7 @@ def merge_shards(
         due += [is_due] * len(group)
     output.save(readable(receipts.only(due)))  # so that they can be read: the Hub serves only committed files
     with ThreadPoolExecutor(AT_ONCE, "merge") as pool:
-        for _ in pool.map(partial(_merge, ledger, spec, output, kind), groups):  # the first error ends it
+        for _ in pool.map(partial(_merge, ledger, spec, output, kind), groups):  # raises the first error
             pass
     return len(groups)
 
@@ -107,16 +107,16 @@ def _merge(ledger: Ledger, spec: RunSpec, output: Output, kind: FileKind, shards
 
 
 def move_rows(ledger: Ledger, output: Output, before: Sequence[Receipt], moved: Sequence[Receipt]) -> None:
-    """Record the new receipts of these shards of one run, unless one of them has changed meanwhile. May run twice."""
+    """Record new receipts for shards of one run, unless one of their receipts has changed meanwhile. May run twice."""
     if ledger.move_rows(before[0].run_id, zip(before, moved, strict=True)) == len(before):
         for receipt in moved:
             output.store_receipt(receipt)
 
 
 def readable(receipts: Receipts) -> Receipts:
-    """Select receipts whose files can be on a branch together.
+    """Select receipts whose files do not conflict on a branch.
 
-    If two receipts have different files for the same path, only the first is selected.
+    If two receipts have different files for the same path, selects only the first.
     """
     shared = {
         file.path
@@ -134,9 +134,9 @@ def readable(receipts: Receipts) -> Receipts:
 
 
 def _groups(receipts: Iterable[Receipt], kind: FileKind, most: int, *, is_over: bool) -> Iterator[list[Receipt]]:
-    """Group consecutive shards that share a file. A group is full when its sizes add up to `most`.
+    """Group consecutive shards that will share a file. A group is full when its sizes add up to `most`.
 
-    A last group that is not full is yielded only if the run `is_over`. Depends only on the shards' names and sizes.
+    Yields a last group that is not full only if the run `is_over`. Depends only on the shards' names and sizes.
     """
     group: list[Receipt] = []
     size = 0
@@ -154,7 +154,7 @@ def _groups(receipts: Iterable[Receipt], kind: FileKind, most: int, *, is_over: 
 
 
 def _is_in_place(shards: Sequence[Receipt], kind: FileKind) -> bool:
-    """Return whether there is a file with the rows of exactly these shards."""
+    """Return whether one file has the rows of exactly these shards."""
     parts = [kind.part_of(receipt) for receipt in shards]
     file, rows = parts[0].file, sum(part.rows for part in parts)
     starts = zip(_first_rows(shards, kind), parts, strict=True)
@@ -163,7 +163,6 @@ def _is_in_place(shards: Sequence[Receipt], kind: FileKind) -> bool:
 
 
 def _first_rows(shards: Sequence[Receipt], kind: FileKind) -> list[int]:
-    """Return where each shard's rows start in a file of all these shards."""
     return [0, *accumulate(kind.part_of(receipt).rows for receipt in shards[:-1])]
 
 
@@ -178,8 +177,8 @@ def merged_file(
 ) -> OutputFile:
     """Write and stage a file of these shards. Each call stages its own copy, so concurrent finalizers do not conflict.
 
-    `chosen` takes some rows out of a table. Schema metadata, such as the names of classes, are kept only if they are
-    equal in all shards. If a shard has others, starts again with `is_alike=False`.
+    `chosen` selects the rows of a table that are written. Schema metadata, such as the names of classes, is kept only if it
+    is equal in all shards. If a shard has other metadata, starts again with `is_alike=False`.
     """
     path = kind.path_of(group[0].shard)
     with scratch_folder(None) as folder, translated(f"Merging shards into {path}"):

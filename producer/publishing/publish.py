@@ -40,17 +40,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class NotReady:
-    """The reason why a run cannot be published yet, although nothing is wrong."""
+    """A reason why a run cannot be published yet, although nothing is wrong."""
 
     reason: str
 
 
 def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: bool = False) -> Publication | NotReady:
-    """Publish a run if all its shards are done or, with `without_failed`, if none is open. Otherwise return why not.
+    """Publish a run if all its shards are done, or if `without_failed` and none is open. Otherwise return why not.
 
-    Inspects the output first, and publishes only what is missing or wrong. With `hashes`, also reads and hashes the
-    published files. If stored files of shards are lost or damaged, queues these shards again; a later call publishes
-    the run.
+    Inspects the output first, and publishes only what is missing or wrong. `hashes` also reads and hashes the published
+    files. If stored files of shards are lost or damaged, queues these shards again; a later call publishes the run.
+
     Raises TransientError or ShardError from the output, such as PublishConflict if other processes keep committing.
     """
     spec = ledger.spec(run_id)
@@ -114,9 +114,9 @@ def merge_finished(ledger: Ledger, run_id: str) -> None:
 
 
 def inspect_and_repair(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, ...]:
-    """Inspect and repair the output of a run that the ledger or the output's manifest calls published.
+    """Inspect and repair the output of a run that is published according to the ledger or the output's manifest.
 
-    Returns all findings, repaired or not. Shards that must be scored again are queued.
+    Returns all findings, repaired or not. Queues the shards that must be scored again.
     """
     spec = ledger.spec(run_id)
     publication, counts = ledger.state(run_id).publication, ledger.counts(run_id)
@@ -135,10 +135,10 @@ def inspect_and_repair(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Fi
 
 @with_retries
 def publish_evidence(uri: str, run_id: str, evidence: Evidence) -> None:
-    """Write evidence for a published run's filter to its card and manifest, in one commit. May run twice.
+    """Write the evidence for a published run's filter to its card and manifest, in one commit. May run twice.
 
-    Leaves the rest of the card unchanged. Raises UsageError if the run is not published there, or if the evidence is
-    not about its filter.
+    Leaves the rest of the card unchanged. Raises UsageError if the run is not published there, or if the evidence is not
+    about its filter.
     """
     output = open_output(uri, run_id)
     head = output.head()
@@ -155,7 +155,7 @@ def publish_evidence(uri: str, run_id: str, evidence: Evidence) -> None:
         for one in (evidence_in(published.evidence), evidence)
     )
     manifest = replace(published, evidence=evidence.to_json())
-    # The digest tells an edited card from ours, so it is updated only for ours. If an earlier call died after it had
+    # The digest distinguishes our card from an edited one, so it is updated only for ours. If an earlier call died after it had
     # written the card, the manifest still has the digest of `before`.
     if published.card_sha256 in {sha256(card).hexdigest(), sha256(before).hexdigest()}:
         manifest = replace(manifest, card_sha256=sha256(now).hexdigest())
@@ -167,7 +167,7 @@ def publish_evidence(uri: str, run_id: str, evidence: Evidence) -> None:
 def with_findings(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
     """Inspect a published run's output and add the findings to its status, because the ledger's record may be wrong.
 
-    With `hashes`, also reads and hashes the output's files.
+    `hashes` also reads and hashes the output's files.
     """
     found = replace(status, findings=inspect_published(ledger, status.run_id, hashes=hashes))
     if not status.is_published:
@@ -177,7 +177,7 @@ def with_findings(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStat
 
 
 def inspect_published(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, ...]:
-    """Find what is wrong with the output of a run that the ledger calls published. Changes nothing."""
+    """Inspect the output of a run that is published according to the ledger. Returns the faults, and changes nothing."""
     spec = ledger.spec(run_id)
     if ledger.state(run_id).publication is None or ledger.counts(run_id).open:
         return ()
@@ -190,7 +190,7 @@ def inspect_published(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Fin
 
 
 def send_back(ledger: Ledger, run_id: str, damage: OutputDamaged, receipts: Sequence[Receipt]) -> NotReady:
-    """Queue the shards again whose stored files are lost or damaged, and end the publication in progress."""
+    """Queue the shards with lost or damaged files again, and end the publication in progress."""
     queued = ledger.requeue(run_id, damage.damaged, of=receipts)
     ledger.end_publishing(run_id)
     again = [f"shard {shard} is scored again: {reason}" for shard, reason in damage.damaged.items()]
@@ -215,7 +215,7 @@ def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str 
 def _refuse_bad_rows(spec: RunSpec, receipts: Sequence[Receipt]) -> None:
     """Raise UsageError if all shards together have too many bad rows.
 
-    Each shard alone may have passed this check, because a shard may always have a few.
+    Each shard may have passed this check by itself, because a shard may always have a few.
     """
     bad = rows = 0
     reasons = Counter[str]()
@@ -238,7 +238,7 @@ def _why_cancelled(ledger: Ledger, run_id: str) -> str:
 
 
 def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequence[Receipt]) -> bool:
-    """Return whether a cancelled run was published by a finalizer that died before it recorded this."""
+    """Return whether a finalizer published a cancelled run, but died before it recorded this."""
     if not ledger.is_publishing(spec.run_id):
         return False
     if not _repairable(output.inspect(receipts, hashes=False)):
@@ -272,7 +272,7 @@ def _published(output: Output, manifest: Manifest, *, hashes: bool, is_current: 
 
 
 def _stale(findings: Sequence[Finding], manifest: Manifest) -> list[str]:
-    """List the run's own files that no receipt names any more, after an interruption or the failure of a shard."""
+    """List the run's own files that no receipt names any more. They are left by an interruption or a failed shard."""
     foreign = [finding.path for finding in findings if finding.problem is Problem.FOREIGN]
     if not foreign:
         return []
@@ -292,7 +292,7 @@ def _refuse_another_run(spec: RunSpec, output: Output, findings: Sequence[Findin
 def _documents(output: Output, manifest: Manifest, findings: Sequence[Finding]) -> dict[str, bytes]:
     """Return the manifest, card and picture to write, by path. Empty if only data files need repair.
 
-    They are about all runs of the dataset. Keeps an edited card.
+    They describe all runs of the dataset. Leaves out a card that a person has edited.
     """
     problems = {finding.path: finding.problem for finding in findings}
     if not {finding.path for finding in _repairable(findings)} & {MANIFEST_PATH, CARD_PATH}:
@@ -315,7 +315,7 @@ def _documents(output: Output, manifest: Manifest, findings: Sequence[Finding]) 
 
 
 def _card(manifest: Manifest, *, has_picture: bool) -> bytes:
-    """Write the card, with the metadata of the source's card unless the Hub refuses them."""
+    """Write the card, with the metadata of the source's card unless the Hub refuses it."""
     spec, receipts = manifest.spec, manifest.receipts
     beside = Beside(
         run_ids=manifest.run_ids,
@@ -335,7 +335,7 @@ def _card(manifest: Manifest, *, has_picture: bool) -> bytes:
 
 
 def _repairable(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings that publishing repairs. Includes another run's manifest, which this run may replace."""
+    """Return the findings that publishing repairs. Includes a manifest of another run, which this run may replace."""
     return [finding for finding in findings if finding.is_mendable or finding.path == MANIFEST_PATH]
 
 
@@ -352,7 +352,7 @@ def _duplicates_removed(ledger: Ledger, spec: RunSpec, output: Output, receipts:
 
 
 def _tidy(output: Output, receipts: Sequence[Receipt]) -> None:
-    """Remove leftovers. Call it before recording the publication, so that it is repeated after a crash."""
+    """Remove leftovers. Call this before recording the publication, so that it is repeated after a crash."""
     try:
         with_retries(output.tidy)(receipts)
     except (ShardError, TransientError) as error:

@@ -1,11 +1,11 @@
 """Keep each text once: find kept rows that have the text of an earlier row, and rewrite the data files without them.
 
-The first row of a text is never left out, so it does not matter how often this is done, or which files are rewritten
-already: it always gives the same rows. Memory is bounded, because rows are sorted in parts on disk.
+The first row of a text is never left out. So the result is the same however often this is done, and whichever files are
+rewritten already. Memory is bounded, because rows are sorted in parts on disk.
 
-A row that was left out is gone from the data. Its text is still there only as long as the kept row with it. So each
-receipt says which texts all shards together had when its shard lost rows (`unique_texts`). If they are not all there
-any more, because another shard was scored again with other content or has failed, the shard is scored again.
+A duplicate is gone from the data, so its text stays there only as long as the kept row does. So each receipt says which
+texts all shards together had when its shard lost rows (`unique_texts`). If some of these texts are gone, because another
+shard was scored again with other content or has failed, the shard is scored again.
 """
 
 import logging
@@ -38,7 +38,7 @@ from shardsift.producer.publishing.merge import AT_ONCE, DATA, merged_file, move
 _PARTS = 128  # files on disk; one of them at a time is sorted in memory
 _READERS = 4  # threads
 _ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("place", "<i8"), ("mark", "u1")])  # high and low are the digest
-NEW, SETTLED, EARLIER = range(3)  # marks: of this run, of shards that were looked at before, and of earlier runs
+NEW, SETTLED, EARLIER = range(3)  # marks of rows: in new shards, in shards looked at before, in earlier runs
 
 Rows = npt.NDArray[Any]  # of the type `_ROW`
 Flags = npt.NDArray[np.bool_]
@@ -58,9 +58,11 @@ def remove_duplicates(
     """Leave out the kept rows that have the text of an earlier row. Returns whether a receipt has changed. May run twice.
 
     `receipts` are those of all done shards of the run, in order. The rows of `earlier`, which other runs have published in
-    this output, come before them and are never left out. Raises OutputDamaged for shards whose files are damaged, or
-    whose left-out texts are not there any more. The latter is not known of a run that `is_extended`: its receipts do not
-    say which texts later runs had.
+    this output, come before them and are never left out.
+
+    Raises OutputDamaged for shards whose files are damaged. Also raises it for shards whose rows were left out as duplicates
+    of texts that are gone. This is not checked if the run `is_extended`, because its receipts do not name texts of later
+    runs.
     """
     if _are_settled(receipts):
         return False
@@ -76,8 +78,8 @@ def remove_duplicates(
             receipt, end = receipts[number], ends[len(earlier) + number]
             return _settle(ledger, spec, output, receipt, duplicates[end - receipt.rows_in : end], str(texts.all))
 
-        # Receipts of shards that were looked at before name all texts of now before any file changes. New shards come
-        # last: until all of them are recorded, each finalizer looks again.
+        # Before any file changes, the receipts of shards that were looked at before are updated to name the current texts.
+        # New shards come last: until all of them are recorded, each finalizer looks again.
         is_new = [receipt.duplicates is None for receipt in receipts]
         settled, new = ([number for number, one in enumerate(is_new) if one is wanted] for wanted in (False, True))
         none = np.zeros(0, np.bool_)
@@ -89,7 +91,7 @@ def remove_duplicates(
 
 
 def _are_settled(receipts: Receipts) -> bool:
-    """Return whether these shards were looked at together, and have lost all duplicates."""
+    """Return whether these shards were all compared with each other before, and have no duplicates left."""
     found = {receipt.unique_texts for receipt in receipts}
     kept = sum(receipt.rows_kept for receipt in receipts)
     return len(found) == 1 and _TextSet.rows_of(found.pop()) == kept
@@ -121,14 +123,15 @@ def _settle(
     return True
 
 
-# Which texts there are.
+# The set of all texts.
 
 
 @dataclass
 class _TextSet:
-    """A set of texts, as the number of this run's rows that bring a new text, and the sum of all digests.
+    """A set of texts, represented by a number of rows and a sum of digests.
 
-    Two sets with equal `str` are equal, and it does not matter which shards have the texts.
+    `rows` counts the first row of each text, unless that row is in an earlier run. Sets with equal `str` are equal. It does
+    not matter which shards have the texts.
     """
 
     rows: int = 0
@@ -136,7 +139,7 @@ class _TextSet:
     low: int = 0
 
     def add(self, rows: Rows) -> None:
-        """Add the texts of sorted rows."""
+        """Add the texts of rows that are sorted by digest and place."""
         first = rows[is_first(rows)]
         self.rows += int(np.count_nonzero(first["mark"] != EARLIER))
         self.high += int(first["high"].sum())
@@ -157,7 +160,10 @@ class _Found:
 
 
 def _find(output: Output, spec: RunSpec, receipts: Iterable[Receipt], folder: Path, duplicates: Flags) -> _Found:
-    """Flag the duplicates by their place. Returns the texts that the shards have."""
+    """Set the elements of `duplicates` at the places of duplicate rows to True.
+
+    Returns the texts of all shards, and the texts of the shards that were looked at before.
+    """
     run_id, found = spec.run_id, _Found(_TextSet(), _TextSet())
 
     def mark(receipt: Receipt) -> int:
@@ -176,9 +182,10 @@ def _find(output: Output, spec: RunSpec, receipts: Iterable[Receipt], folder: Pa
 
 
 def _refuse_lost(receipts: Receipts, found: _Found) -> None:
-    """Raise OutputDamaged for the shards that have lost rows to texts that are not there any more.
+    """Raise OutputDamaged for shards whose rows were left out as duplicates of texts that are gone.
 
-    The texts are there if they are those of all shards, or of all but the new ones.
+    A receipt names the set of texts at the time that rows were left out. No text is gone if this is the current set of all
+    shards, or of all shards except the new ones.
     """
     there = {str(found.all), str(found.settled)}
     lost = [receipt.shard for receipt in receipts if receipt.duplicates and receipt.unique_texts not in there]
@@ -193,7 +200,7 @@ def _refuse_lost(receipts: Receipts, found: _Found) -> None:
 class TextsOnDisk:
     """Rows with the digests of their texts, in files by the first bits of the digest. Takes 25 bytes a row.
 
-    `files` closes the files, which are in `folder`. `place` orders all rows, and `mark` is a number of the caller's.
+    `files` closes the files, which are in `folder`. `place` orders all rows. `mark` is a number that the caller chooses.
     """
 
     def __init__(self, folder: Path, files: ExitStack) -> None:
@@ -215,7 +222,7 @@ class TextsOnDisk:
                 file.write(some.tobytes())
 
     def in_parts(self) -> Iterator[Rows]:
-        """Yield all rows, sorted by digest and place. Rows of equal texts are in the same part."""
+        """Yield all rows in arrays, sorted by digest and place. Rows of equal texts are in the same array."""
         for file in self._files:
             file.seek(0)
             rows = np.frombuffer(file.read(), _ROW)
@@ -223,7 +230,7 @@ class TextsOnDisk:
 
 
 def is_first(rows: Rows) -> Flags:
-    """Return whether each of these sorted rows is the first with its text."""
+    """Return for each of these sorted rows whether it is the first with its text."""
     first = np.ones(len(rows), np.bool_)
     for half in ("high", "low"):
         values = rows[half]
@@ -237,7 +244,7 @@ def add_kept_texts(
 ) -> None:
     """Add the kept rows of these shards. A row's place is its number among all rows that the shards have read, in order.
 
-    Reads two columns, and trusts the checksums of their pages. Raises OutputDamaged.
+    Reads two columns, and relies on the checksums of their pages. Raises OutputDamaged if a file is lost or damaged.
     """
     groups, start = list[tuple[int, Receipts]](), 0
     for _, found in groupby(receipts, key=lambda receipt: (receipt.data, receipt.scores)):
@@ -259,7 +266,7 @@ def add_kept_texts(
 def _kept_texts(
     output: Output, spec: RunSpec, shards: Sequence[Receipt]
 ) -> Iterator[tuple[Receipt, Integers, pa.FixedSizeBinaryArray]]:
-    """Yield the kept rows of each shard, by their numbers in the shard, and their digests. The shards share both files."""
+    """Yield each shard with the numbers of its kept rows in the shard, and their digests. The shards share both files."""
     first, row_column = shards[0], spec.row_columns[1]
     try:
         with (

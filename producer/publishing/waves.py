@@ -31,7 +31,7 @@ def is_due(unsaved: Sequence[Receipt], settings: Settings, *, now: float) -> boo
 
 
 class WaveWatch:
-    """Decides when to check whether a wave is due, from the number of finished shards.
+    """Decide from the number of finished shards when to check whether a wave is due.
 
     A restarted process loses this state, which costs one unnecessary check.
     """
@@ -55,8 +55,8 @@ class WaveWatch:
 def save_due_waves(ledger: Ledger, run_id: str, settings: Settings) -> int:
     """Save the finished shards of a run if a wave is due. Returns how many were saved. May run twice.
 
-    Shards whose files the output has already dropped are queued again. Raises TransientError or ShardError from the
-    output, such as PublishConflict if another finalizer saved at the same moment.
+    Queues shards again if the output has already dropped their files. Raises TransientError or ShardError from the output,
+    such as PublishConflict if another finalizer saved at the same moment.
     """
     spec = ledger.spec(run_id)
     now, receipts = time.time(), Receipts(ledger.receipts(run_id))

@@ -24,7 +24,7 @@ _THRESHOLD = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Bin:
-    """`rows` have a score from `start` to less than `end`; `at_least` have a score of `start` or more."""
+    """A range of scores. `rows` have a score from `start` to below `end`; `at_least` rows have a score of `start` or more."""
 
     start: float
     end: float
@@ -35,8 +35,8 @@ class Bin:
 def histograms_of(spec: RunSpec, receipts: Sequence[Receipt]) -> dict[str, Histogram]:
     """Add up the histograms of each score column. `receipts` must not be empty.
 
-    For a model with several labels, there is one for each label's score, and one for the highest score if the filter
-    names it. The columns that the filter names come first.
+    A model with several labels has a histogram for each label's score, and one for the highest score if the filter names
+    it. The columns that the filter names come first.
     """
     found: dict[str, Histogram] = {}
     for index, scoring in enumerate(spec.scorings):
@@ -68,7 +68,6 @@ def score_bins(histogram: Histogram, *, most: int = _MOST_BINS) -> list[Bin]:
 
 
 def score_tables(histograms: Mapping[str, Histogram]) -> Iterator[str]:
-    """Yield the lines of each column's table, after a blank line and a heading."""
     for column, histogram in histograms.items():
         yield from ("", f"{column}: {counted(histogram.rows, 'row')} with a score")
         yield from (f"  {line}" for line in score_table(histogram).splitlines())
@@ -94,7 +93,7 @@ def score_table(histogram: Histogram) -> str:
 
 
 def filter_threshold(where: str | None, column: str) -> float | None:
-    """Return the threshold if the filter only compares this column with a number, by `>` or `>=`; otherwise None."""
+    """Return the threshold if the filter only compares this column with a number, by `>` or `>=`. Otherwise None."""
     found = _THRESHOLD.fullmatch(where or "")
     return float(found["value"]) if found and found["column"].lower() == column.lower() else None
 
@@ -102,7 +101,7 @@ def filter_threshold(where: str | None, column: str) -> float | None:
 def lowest_kept(where: str | None, column: str) -> float | None:
     """Return the lowest score that the filter keeps. None unless it only compares this column with a threshold.
 
-    With `>`, the result is the next float32 above the threshold.
+    For a filter with `>`, this is the next float32 above the threshold.
     """
     threshold = filter_threshold(where, column)
     if threshold is None or ">=" in (where or ""):

@@ -19,9 +19,9 @@ _FEWEST_SKIPPED = 100_000  # values; fewer are read, because opening a file agai
 
 
 def source_of(receipts: Iterable[Receipt], name: str, source: Mapping[str, Shard], *, what: str = "Texts are") -> Shard:
-    """Return a shard of the input by its name. `receipts` include that of the shard. `what` is for the error.
+    """Return a shard of the input by its name. `receipts` must include its receipt. `what` begins the error message.
 
-    Raises UsageError if `source` lacks it, ShardError if its file has changed since it was scored.
+    Raises UsageError if `source` lacks the shard, ShardError if its file has changed since it was scored.
     """
     if name not in source:
         raise UsageError(f"{what} read from the input. Name the input with --input: it must have the shard {name}.")
@@ -34,7 +34,7 @@ def source_of(receipts: Iterable[Receipt], name: str, source: Mapping[str, Shard
 def read_rows(uri: str, rows: Collection[int], spec: RunSpec, columns: Sequence[str], *, bad: BadRows) -> pa.Table:
     """Read columns of these rows of a file, in ascending order. For Parquet, reads only the row groups near them.
 
-    Adds all bad rows that it reads to `bad`, including some that are not in `rows`.
+    Adds all bad rows that it reads to `bad`, including bad rows that are not in `rows`.
     """
     wanted = np.sort(np.fromiter(rows, np.int64, len(rows)))
     if not len(wanted):

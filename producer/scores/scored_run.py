@@ -32,7 +32,7 @@ from shardsift.producer.verify.source import source_shards
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ScoredRun:
-    """The finished shards of a run, as `producer scores` shows them. `input_uris` are empty if only the output is known."""
+    """The finished shards of a run, as `producer scores` shows them. `input_uris` is empty if only the output is known."""
 
     name: str  # the run's id, or where it is published
     spec: RunSpec
@@ -59,7 +59,7 @@ class ScoredRun:
     ) -> "list[NearRow]":
         """Return the `count` rows whose scores are nearest to `score`, the lowest score first.
 
-        They have texts if the ledger has the run's input, or if `input` names it.
+        The rows have texts if the ledger has the run's input, or if `input` names it.
         """
         check_number("score", score)
         check_number("count", count, least=1, whole=True)
@@ -71,7 +71,7 @@ class ScoredRun:
     ) -> list[Edge]:
         """Find the exact scores that divide the rows into `parts` parts with equally many rows.
 
-        With `by`, the name of a column of weights, the parts have equal weight instead.
+        If `by` names a column of weights, the parts have equal weight instead.
         """
         if parts not in range(2, 101):
             raise UsageError(f"parts={parts!r} is wrong: it is a whole number from 2 to 100.")
@@ -96,7 +96,7 @@ class ScoredRun:
         return found[0]
 
     def shards_of_input(self, source: tuple[str, ...]) -> dict[str, Shard]:
-        """Return the input's shards by name; empty if neither `source` nor the ledger names the input.
+        """Return the input's shards by name. Empty if neither `source` nor the ledger names the input.
 
         Raises UsageError if it is not the input of this run.
         """
@@ -108,7 +108,7 @@ class ScoredRun:
         return histograms_of(self.spec, self.receipts)
 
     def as_json(self) -> dict[str, object]:
-        """Return what `producer scores --json` prints. `rows_kept` counts the rows that passed the filter `where`."""
+        """Return the JSON of `producer scores --json`. `rows_kept` counts the rows that passed the filter `where`."""
         return {
             "name": self.name,
             "shards": self.shards,
@@ -151,9 +151,9 @@ class ScoredRun:
 
 @with_retries
 def scored_run(target: str | None, settings: Settings) -> ScoredRun:
-    """Open a run by its id, or by the path or URI of its output. None opens the only run with done shards.
+    """Open a run by its id, or by the path or URI of its output. If `target` is None, opens the only run with done shards.
 
-    Raises UsageError if there is no such run, or if no shard of it is done.
+    Raises UsageError if there is no such run, or if none of its shards is done.
     """
     if target and is_place(target):
         published = published_run(absolute_uri(target))
@@ -184,14 +184,13 @@ def scored_run(target: str | None, settings: Settings) -> ScoredRun:
 
 @with_retries
 def edges_of_run(run: ScoredRun, ranking: Ranking, parts: int, *, source: tuple[str, ...]) -> list[Edge]:
-    """Find the scores that divide the rows of finished shards into `parts` equal parts."""
     return ranked_by(run, ranking, source).edges(bucket_shares(parts))
 
 
 def ranked_by(run: ScoredRun, ranking: Ranking, source: tuple[str, ...]) -> RankedRun:
     """Prepare to rank a run's rows.
 
-    Looks up the input (`source`, or the one in the ledger) only if the ranking needs a column of it.
+    Looks up the input, which `source` or the ledger names, only if the ranking needs a column of it.
     """
     shards = run.shards_of_input(source) if columns_of_input(run.spec, ranking) else {}
     return RankedRun(spec=run.spec, output_uri=run.output_uri, receipts=run.receipts, shards=shards, ranking=ranking)
@@ -205,7 +204,7 @@ _URL = "url"
 
 @dataclass(frozen=True, kw_only=True)
 class NearRow:
-    """A row of the input, with its score. `text` is the text that was scored; None if the input was not read."""
+    """A row of the input, with its score and the text that was scored. `text` is None if the input was not read."""
 
     shard: str
     row: int
@@ -241,9 +240,9 @@ def rows_near(
 ) -> list[NearRow]:
     """Return the `count` rows whose scores are nearest to `near`, the lowest score first.
 
-    If `near` is None, the rows are spread evenly over the first shards. `source` has the shards of the input, by name;
-    if it is empty, the rows have no text. Only the first `most_rows` rows of each shard are candidates. Raises
-    ShardError for a damaged file or an input that has changed, TransientError for the network.
+    If `near` is None, the rows are spread evenly over the first shards. `source` has the shards of the input, by name; if
+    it is empty, the rows have no text. Only the first `most_rows` rows of each shard are candidates. Raises ShardError if a
+    file is damaged or the input has changed, TransientError if the network fails.
     """
     found: list[NearRow] = []
     for receipt, table in stored_scores(run.output_uri, run.receipts, [column]):
@@ -256,7 +255,6 @@ def rows_near(
 
 
 def near_lines(rows: Sequence[NearRow]) -> Iterator[str]:
-    """Format rows for people: score, shard and row, URL, and the beginning of the text."""
     for row in rows:
         yield f"{row.score:.3f}  {row.shard} row {row.row:,}{f'  {row.url}' if row.url else ''}"
         text = "(name the input with --input to see the text)" if row.text is None else " ".join(row.text.split())
@@ -264,9 +262,9 @@ def near_lines(rows: Sequence[NearRow]) -> Iterator[str]:
 
 
 def _rows_of(receipt: Receipt, scores: npt.NDArray[np.float32], near: float | None, count: int) -> list[NearRow]:
-    """Choose up to `count` rows of one shard: those with scores nearest to `near`, or evenly spaced ones if it is None.
+    """Choose up to `count` rows of one shard: the rows with scores nearest to `near`, or evenly spaced rows if it is None.
 
-    `scores` has the scores of the shard's rows, perhaps only the first ones.
+    `scores` has the scores of the shard's rows, perhaps only of the first ones.
     """
     scored = np.flatnonzero(~np.isnan(scores))  # errored rows have no score
     if near is None:
@@ -278,7 +276,7 @@ def _rows_of(receipt: Receipt, scores: npt.NDArray[np.float32], near: float | No
 
 
 def with_texts(rows: Sequence[_Row], run: ScoredRun, scoring: Scoring, source: Mapping[str, Shard]) -> list[_Row]:
-    """Add URLs and texts to rows, unless `source` is empty. Raises the errors of `rows_near`."""
+    """Add URLs and texts to rows, unless `source` is empty. Raises the same errors as `rows_near`."""
     if not source:
         return list(rows)
     shown: dict[_Row, _Row] = {}
@@ -290,7 +288,7 @@ def with_texts(rows: Sequence[_Row], run: ScoredRun, scoring: Scoring, source: M
 
 
 def read_texts(uri: str, rows: Collection[int], spec: RunSpec, scoring: Scoring) -> dict[int, tuple[str | None, str]]:
-    """Read each row's URL (None if it has none) and its text as it was scored, by row number."""
+    """Read each row's URL (None if it has none) and its scored text. Returns them by row number."""
     there_are = {name for name, _ in spec.columns}
     names = dict.fromkeys((*scoring.text_columns, scoring.text_pair_column, _URL))
     found = read_rows(uri, rows, spec, [name for name in names if name in there_are], bad={})

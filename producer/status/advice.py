@@ -45,7 +45,7 @@ def verdict(status: RunStatus) -> str:
 def _failed_in_short(status: RunStatus) -> Iterator[str]:
     """Say how many shards failed, and the cause if there is only one.
 
-    Omits the number if `status.failures` has all failures and they have one cause.
+    Omits the number if there is one cause and `status.failures` has all failures.
     """
     has_several = len(causes_of(status.failures)) > 1
     if has_several or len(status.failures) < status.counts.failed:
@@ -55,7 +55,7 @@ def _failed_in_short(status: RunStatus) -> Iterator[str]:
 
 
 def troubles(status: RunStatus) -> Iterator[str]:
-    """Say what a person should know about a running run."""
+    """Yield what a person should know about a running run, such as failed shards or a missing finalizer."""
     if status.counts.failed:
         yield f"{counted(status.counts.failed, 'shard')} failed"
     if status.retries:
@@ -74,7 +74,7 @@ def troubles(status: RunStatus) -> Iterator[str]:
 
 
 def level(status: RunStatus) -> Level:
-    """Rate how much the run needs a person. A doubtful run continues, or waits for a decision."""
+    """Rate how urgently the run needs a person. A doubtful run continues, or waits for a decision."""
     if status.word in _BAD:
         return "bad"
     is_doubtful = (
@@ -85,7 +85,7 @@ def level(status: RunStatus) -> Level:
 
 
 def why_a_person(status: RunStatus) -> str | None:
-    """Return the verdict of a run that needs a person. None if it continues by itself, or a person has ended it."""
+    """Return the verdict if the run needs a person. None if it continues by itself, or if a person has ended it."""
     return None if level(status) == "good" or status.word in _LEFT_ALONE else verdict(status)
 
 
@@ -96,7 +96,7 @@ def attention_lines(statuses: Iterable[RunStatus]) -> Iterator[str]:
 
 
 def what_next(status: RunStatus) -> list[str]:
-    """Return the lines below the table: what is wrong, and the command that fixes it."""
+    """Return the lines below the table of `producer status`: what is wrong, and the command that fixes it."""
     return [
         *_on_failures(status),
         *(() if status.cancelled or status.word == "retrying" else retry_lines(status.retries)),
@@ -119,7 +119,7 @@ def _on_failures(status: RunStatus) -> Iterator[str]:
 
 
 def _on_silent(status: RunStatus) -> Iterator[str]:
-    """Describe silent shards. No command is needed, because their leases expire."""
+    """Describe silent shards. Suggests no command, because their leases expire."""
     silent = status.silent
     if silent and not status.cancelled:
         yield (
@@ -140,7 +140,7 @@ def _shortest(seconds: Iterable[float]) -> str:
 
 
 def _on_stalled(status: RunStatus) -> Iterator[str]:
-    """Describe stalled shards. No command is needed, because a watchdog ends each process that hangs."""
+    """Describe stalled shards. Suggests no command, because a watchdog ends each process that hangs."""
     stalled = status.stalled
     if stalled and not status.cancelled:
         yield (
@@ -239,7 +239,7 @@ def what_it_waits_for(status: RunStatus) -> Iterator[str]:
 
 
 def _on_no_worker(status: RunStatus) -> str:
-    """Say that no worker is seen. A worker that holds a lease may still run, but without a connection to Redis."""
+    """Say that no worker is seen. A worker that holds a lease may still run without a connection to Redis."""
     if not status.running:
         return "No worker serves this run."
     return f"No worker for this run is seen; {_leases_end(status.running)}."
@@ -253,13 +253,12 @@ def loading_line(status: RunStatus) -> str:
 
 
 def _on_format(status: RunStatus) -> Iterator[str]:
-    """Name the run's number format. Float32 is not named, because every worker supports it."""
     if status.counts.open and status.number_format not in (None, "float32"):
         yield f"Its scores so far are in {status.number_format}. A worker without this format is refused."
 
 
 def _higher_limit(status: RunStatus) -> str:
-    """Return the command that a resumed run needs first if it has reached its cost limit."""
+    """Return the command that raises the cost limit, needed before a resume. Empty if the cost is below the limit."""
     limit, cost = status.steering.max_cost, status.steering.cost(status.counts.worker_seconds)
     if limit is None or cost is None or cost < limit:
         return ""

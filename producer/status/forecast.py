@@ -26,7 +26,6 @@ class Remaining:
     worker_seconds: float
 
     def __str__(self) -> str:
-        """Format the range, for example `50 min to 1 h 10 min`."""
         low, high = shown_duration(self.low), shown_duration(self.high)
         if self.high < _FEW_SECONDS:
             return "seconds"
@@ -34,9 +33,9 @@ class Remaining:
 
 
 def remaining(counts: Counts, pace: Pace, running: Sequence[RunningShard]) -> Remaining | None:
-    """Estimate the time left. None while no worker scores, or until one done shard tells how many rows a shard has.
+    """Estimate the time left. None if no worker is scoring, or if no shard is done: then the size of a shard is unknown.
 
-    A silent or stalled shard is assumed to start again when its lease ends.
+    Assumes that a silent or stalled shard starts again when its lease ends.
     """
     silent = [shard for shard in running if shard.is_silent or shard.is_stalled]
     at_work = [shard for shard in running if not (shard.is_silent or shard.is_stalled)]
@@ -59,7 +58,7 @@ def remaining(counts: Counts, pace: Pace, running: Sequence[RunningShard]) -> Re
 
 
 def _until_the_last(left: Sequence[float], queued: int, of_a_shard: float) -> float:
-    """Compute the seconds until the last worker ends.
+    """Return the seconds until the last worker ends.
 
     `left` has the seconds that each worker needs for its own shards. Each of the `queued` shards takes `of_a_shard`
     seconds.
@@ -82,7 +81,7 @@ class Cost:
 
 
 def cost_of(counts: Counts, left: Remaining | None, steering: Steering) -> Cost | None:
-    """Compute the cost, with one GPU per worker. Returns None without a price."""
+    """Compute the cost, with one GPU per worker. Returns None if no price is known."""
     so_far = steering.cost(counts.worker_seconds)
     if so_far is None:
         return None

@@ -159,7 +159,7 @@ def _phases(run: RunStatus) -> _Samples:
 
 
 def _idle_seconds(run: RunStatus) -> float | None:
-    """Return how long the run has been idle. None if no worker should score it now."""
+    """Return the seconds since a row was scored. None if no worker should score the run now."""
     is_due = run.counts.open and not (run.is_over or run.is_paused or run.word == "queued")
     return run.pace.idle_seconds if is_due else None
 
@@ -181,7 +181,7 @@ def _has_publish_error(run: RunStatus) -> bool:
 
 
 def _mean(share: Literal["peak_share", "memory_share", "busy_share"]) -> Callable[[RunStatus], _Samples]:
-    """Average a share by device. A series for each worker would leave many dead ones, since machines come and go."""
+    """Average a share by device. A series for each worker would remain after its machine is gone."""
 
     def means(run: RunStatus) -> _Samples:
         known = defaultdict(list)

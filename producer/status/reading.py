@@ -68,7 +68,6 @@ def run_statuses(ledger: Ledger, present: Present | None = None) -> Iterator[Run
 
 
 def _so_far(done: dict[str, Histogram], running: Iterable[RunningShard]) -> dict[str, Histogram]:
-    """Add the histograms of running shards to those of done shards."""
     reports = [shard.report.histograms for shard in running if shard.report]
     return {
         column: added([histogram, *(report[column] for report in reports if column in report)])
@@ -77,7 +76,7 @@ def _so_far(done: dict[str, Histogram], running: Iterable[RunningShard]) -> dict
 
 
 def _slower_formats(receipts: Iterable[Receipt]) -> dict[str, str]:
-    """Return the number format of each score column for which a faster format or backend failed, with the reason."""
+    """Return the score columns for which a faster format or backend failed, each with its number format and the reason."""
     made = (one for receipt in receipts for one in receipt.scorings if one.refused_dtypes or one.faulty_ways)
     return {scoring.score_column: scoring.format_line for scoring in made}
 
@@ -92,7 +91,7 @@ def _other_models(spec: RunSpec, present: Present) -> Iterator[str]:
 
 
 def _worker_command(spec: RunSpec) -> str:
-    """Return the command that starts workers for this run. They read revisions and precision from the ledger."""
+    """Return the command that starts workers for this run. The workers read revisions and precision from the ledger."""
     models = spec.served_by
     arguments = [word for model in models for word in ("--model", model.name)]
     if models[0].scorer != SEQUENCE_CLASSIFIER:

@@ -23,7 +23,6 @@ _SHOWN_SHARE = 0.05  # of the time of an attempt
 
 
 def status_screen(status: RunStatus) -> list[str]:
-    """Draw the screen of `producer status`: the verdict, the facts, and what to do."""
     first, (run, *facts) = verdict(status), status_lines(status)
     return [first, "", run, *_bar(status), *facts, *(line for line in what_next(status) if line not in first)]
 
@@ -63,7 +62,6 @@ def status_lines(status: RunStatus) -> list[str]:
 
 
 def _kept(status: RunStatus) -> Iterator[str]:
-    """Yield what the filter keeps so far and, while shards are open, how the scores are spread."""
     if (status.where or "").lower() == "false":
         yield "kept     no row: this run publishes scores, by which rows can be chosen"
     elif status.counts.open and status.rows_written:
@@ -80,7 +78,7 @@ def _kept(status: RunStatus) -> Iterator[str]:
 
 
 def spread_line(histogram: Histogram) -> str:
-    """Draw a histogram in a line: the lowest score, a bar for each bin, the highest score: `0.25 ▂▄█▇▅▃▁ 4.5`."""
+    """Draw a histogram in one line, from the lowest score to the highest, for example `0.25 ▂▄█▇▅▃▁ 4.5`."""
     bins = score_bins(histogram, most=_MOST_BARS)
     most = max(one.rows for one in bins)
     bars = "".join(_BARS[math.ceil(one.rows * (len(_BARS) - 1) / most)] for one in bins)
@@ -95,7 +93,6 @@ def _errored(status: RunStatus) -> Iterator[str]:
 
 
 def _unfinished(status: RunStatus) -> str:
-    """Name the rows scored in unfinished shards, which the other counts of rows exclude. Empty if there are none."""
     rows = status.counts.rows_running
     return f"; {rows:,} scored in shards that are not done" if rows else ""
 
@@ -110,7 +107,6 @@ def _speed(status: RunStatus) -> str:
 
 
 def _spent(status: RunStatus) -> Iterator[str]:
-    """Yield the time for which workers have held shards, and its cost if a price is known."""
     left, seconds = status.remaining, status.counts.worker_seconds
     if seconds:
         coming = f", about {shown_duration(left.worker_seconds)} to come" if left else ""

@@ -37,7 +37,7 @@ class Checked(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RunStatus(RunState):
-    """The current state of a run, from the ledger and its workers. As text it is what `producer status` prints."""
+    """The current state of a run, from the ledger and its workers. `str()` of it is what `producer status` prints."""
 
     run_id: str
     output_uri: str
@@ -60,7 +60,7 @@ class RunStatus(RunState):
     no_writes: str = ""  # why Redis refuses writes, and what to do; workers and finalizers are then invisible
     worker_command: str = "worker start"
     is_of_this_machine: bool = False  # whether it is a `producer run` of this machine
-    findings: tuple[Finding, ...] = ()  # what an inspection of the published output found
+    findings: tuple[Finding, ...] = ()  # the results of inspecting the published output
     checked: Checked | None = None  # None if the output was not checked
     formats: dict[str, str] = field(default_factory=dict)  # score column → its format, if a faster one was refused
     error_reasons: dict[str, int] = field(default_factory=dict)  # reason → errored rows; most rows first
@@ -79,12 +79,11 @@ class RunStatus(RunState):
         return "\n".join(status_screen(self))
 
     def _repr_html_(self) -> str:
-        """Return the screen of `producer status` as HTML, for notebooks."""
         return f"<pre>{html.escape(str(self))}</pre>"
 
     @property
     def rows_written(self) -> int:
-        """Rows that the filter has been applied to, including those of running shards."""
+        """The rows that the filter has been applied to, including rows of running shards."""
         return self.counts.rows_in + sum(shard.report.rows_written for shard in self.running if shard.report)
 
     @property
@@ -103,7 +102,7 @@ class RunStatus(RunState):
 
     @property
     def rows_per_second(self) -> float:
-        """The speed of the last minutes if the run is running, otherwise that of the whole run."""
+        """The speed in the last minutes if the run is running, otherwise the speed of the whole run."""
         pace = self.pace
         return pace.rows_per_second_lately if self.word == "running" else pace.rows_per_second
 
@@ -148,7 +147,7 @@ class RunStatus(RunState):
 
     @property
     def _only_retries(self) -> bool:
-        """Whether all running shards are retries or, if none is running, all open shards are."""
+        """Whether all running shards are retries. If none is running, whether all open shards are."""
         retried = {failure.shard for failure in self.retries}
         are_running = [shard.name in retried for shard in self.running]
         return bool(retried) and (
@@ -186,7 +185,6 @@ class RunStatus(RunState):
 
     @property
     def stalled(self) -> tuple[RunningShard, ...]:
-        """Running shards whose worker reports no progress."""
         return tuple(shard for shard in self.running if shard.is_stalled)
 
     @property
@@ -196,14 +194,15 @@ class RunStatus(RunState):
 
     @property
     def is_trying_again(self) -> bool:
-        """Whether shards are open, and some are tried again or an attempt has failed since a shard was last done."""
+        """Whether an open shard is tried again, or an attempt has failed since a shard was last done."""
         return bool(self.counts.open and (self.retries or self.counts.failed_attempts))
 
     @property
     def lacks_finalizer(self) -> bool:
         """Whether the run needs a finalizer, and none is seen.
 
-        A `producer run` restarts its own finalizer, so here a missing one counts only when the run is to be published.
+        A `producer run` restarts its own finalizer. So for such a run, a missing one counts only when the run is to be
+        published.
         """
         is_awaited = self.word == "publishing" or not self.is_of_this_machine
         return self.complete and not self.is_over and not self.finalizers and is_awaited

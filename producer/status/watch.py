@@ -36,9 +36,9 @@ def watch(
 ) -> RunStatus:
     """Show the run on stderr until nothing more will happen by itself.
 
-    `on_poll` is called twice a second; its exceptions propagate. Without `progress`, nothing is shown. With
-    `starts_workers`, nothing is shown until the caller's workers are there. Raises redis.RedisError if the Redis of this
-    machine does not answer for half a minute.
+    `on_poll` is called twice a second; its exceptions propagate. Shows nothing if `progress` is false. If `starts_workers`,
+    shows nothing until the caller's workers are there. Raises redis.RedisError if the Redis of this machine does not answer
+    for half a minute.
     """
 
     def read() -> RunStatus:
@@ -56,7 +56,7 @@ def watch(
                 if console.is_jupyter:
                     show(status)  # because the screen stays in the cell
                 return status
-            if not (starts_workers and (status.is_unserved or status.lacks_finalizer)):  # they start
+            if not (starts_workers and (status.is_unserved or status.lacks_finalizer)):  # they are starting
                 show(status)
             on_poll()
             time.sleep(_POLL_SECONDS)
@@ -74,7 +74,7 @@ def screen_text(status: RunStatus, width: int) -> Text:
 
 
 def _outlasting(read: Callable[[], RunStatus], *, on_error: Callable[[str], None], seconds: float) -> RunStatus:
-    """Call `read` until Redis answers, for at most `seconds`; then raise the last error.
+    """Call `read` again until Redis answers. After `seconds`, raise the last error.
 
     Calls `on_error` at the first failure.
     """
@@ -95,7 +95,7 @@ def _outlasting(read: Callable[[], RunStatus], *, on_error: Callable[[str], None
 def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterator[Callable[[RunStatus], None]]:
     """Yield a function that shows a status. In a terminal or notebook, it redraws the screen.
 
-    Otherwise it prints a line when `line_seconds` have passed and the line has changed, and each cause of retries once.
+    Otherwise it prints a line when `line_seconds` have passed and the line has changed. It prints each cause of retries once.
     It does not list failed shards, because the report at the end of the run does.
     """
     if console.is_jupyter:
@@ -126,7 +126,7 @@ def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterat
 
 
 def _shown_in_notebook(console: Console) -> Callable[[RunStatus], None]:
-    """Redraw the screen in the output of a notebook cell. Needs no ipywidgets."""
+    """Return a function that redraws the screen in the output of a notebook cell. Needs no ipywidgets."""
     from IPython.display import display
 
     cell = None if console.quiet else display(Text(), display_id=True)
@@ -134,7 +134,7 @@ def _shown_in_notebook(console: Console) -> Callable[[RunStatus], None]:
 
 
 def progress_line(status: RunStatus) -> str:
-    """Say what the run is doing, or the verdict with the command that helps."""
+    """Say what the run is doing. If it is not running, return the verdict with the command that helps."""
     said = verdict(status) if status.word != "retrying" else "; ".join([status.word, *troubles(status)])
     if status.word == "publishing" or (status.word != "running" and said != status.word):
         return said

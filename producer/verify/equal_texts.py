@@ -25,21 +25,22 @@ Integers = npt.NDArray[np.int64]
 
 
 class EqualTexts:
-    """Collects the rows that are left out although they pass the filter. Several threads may check shards at once."""
+    """Collect the rows that are left out although they pass the filter. Several threads may check shards at once."""
 
     def __init__(self, published: Published, texts: TextsOnDisk) -> None:
         self._published = published
         self._texts = texts
         self._starts = [0, *accumulate(receipt.rows_in for receipt in published.receipts)]
         self._numbers = {receipt.shard: number for number, receipt in enumerate(published.receipts)}
-        # In a dataset of several runs, the kept row of a text is that of the earliest run, not that of the first shard.
+        # In a dataset of several runs, the kept row of a text is in the earliest run, not in the first shard.
         self._after_all = self._starts[-1] if published.runs else 0
-        self._left_out: dict[int, int] = {}  # rows by the number of the shard, of shards compared with the input
+        self._left_out: dict[int, int] = {}  # left-out rows by shard number, for shards compared with the input
 
     def chosen(self, receipt: Receipt, data: RowGroups, digests: pa.ChunkedArray) -> Callable[[Integers], Integers]:
-        """Return a function that takes the rows that pass the filter, and returns those that the data file has.
+        """Return a function that takes the rows that pass the filter, and returns the rows that the data file has.
 
-        Rows have their numbers in the shard. The function collects the other rows. `digests` are of all the shard's rows.
+        The function also collects the rows that the data file lacks. It identifies rows by their numbers in the shard.
+        `digests` has the digests of all the shard's rows.
         """
         row_column = self._published.spec.row_columns[1]
         here = data.table(receipt.kept, [row_column])[row_column].to_numpy() - receipt.first_row
@@ -57,7 +58,7 @@ class EqualTexts:
         return chosen
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what is wrong with each shard. Every shard must be without other faults. Call it once."""
+        """Yield the faults of all shards. Call it once, and only if no shard has other faults."""
         receipts, spec = self._published.receipts, self._published.spec
         output = open_output(self._published.uri, self._published.run_id)
         add_kept_texts(self._texts, output, spec, receipts, lambda receipt: _KEPT)
@@ -88,7 +89,7 @@ def _fault(receipt: Receipt, problem: str) -> Fault:
 
 @contextmanager
 def equal_texts(published: Published) -> Iterator[EqualTexts | None]:
-    """Prepare the check. None if the run may have a text twice."""
+    """Yield an EqualTexts, or None if the run does not keep each text once."""
     if not published.spec.unique:
         yield None
         return

@@ -25,8 +25,6 @@ from shardsift.producer.verify.verification import Fault
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredRows:
-    """The content of a shard's scores file, in row order."""
-
     added: pa.Table  # the columns that the run adds
     errored: npt.NDArray[np.bool_]
     first_row: int  # in the file
@@ -81,7 +79,7 @@ def _score_problems(table: pa.Table, receipt: Receipt, spec: RunSpec) -> Iterato
 def kept_faults(
     data: RowGroups, rows: ScoredRows, receipt: Receipt, spec: RunSpec, *, rows_of_file: int
 ) -> list[Fault]:
-    """Check a shard's kept rows against its scores. `rows_of_file` counts the rows of all shards in its data file."""
+    """Check a shard's kept rows against its scores. `rows_of_file` is the number of rows of all shards in its data file."""
     problems = _kept_problems(data, rows, receipt, spec, rows_of_file)
     return [Fault(path=receipt.data.path, problem=problem) for problem in problems]
 
@@ -109,7 +107,6 @@ def _kept_names(spec: RunSpec) -> list[str]:
 
 
 def _refused_rows(data: RowGroups, receipt: Receipt, spec: RunSpec) -> int:
-    """Count the kept rows of the shard that the filter would drop."""
     try:
         keep = filter_of_thread(spec.where or "", data.file.schema_arrow)
     except UsageError:  # the file lacks a column of the filter, which the column check has already reported
@@ -118,7 +115,6 @@ def _refused_rows(data: RowGroups, receipt: Receipt, spec: RunSpec) -> int:
 
 
 def _place_problems(data: RowGroups, rows: ScoredRows, receipt: Receipt, spec: RunSpec) -> Iterator[str]:
-    """Check that each kept row appears once, in order, and with its score from the scores file."""
     shard_column, row_column = spec.row_columns
     columns = [shard_column, row_column, *rows.added.column_names]
     table = data.table(receipt.kept, columns)

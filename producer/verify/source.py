@@ -32,9 +32,9 @@ _BATCH_ROWS = 1024
 def lists_to_check(
     published: Published, files: Sequence[str], *, needed: bool
 ) -> tuple[tuple[DropList, ...], tuple[str, ...]]:
-    """Load the run's drop lists from `files` and the Hub. Also returns the names of those that are not there.
+    """Load the run's drop lists from `files` and the Hub. Returns them, and the names of lists that were not found.
 
-    Raises UsageError if a list is not there although it is `needed`, or if a file is no list of the run.
+    Raises UsageError if a list is not found although lists are `needed`, or if a file is not a list of the run.
     """
     lists, uris = published.spec.drop_lists, {content_of(uri)[1]: uri for uri in map(absolute_uri, files)}
     if strangers := [uris[sha256] for sha256 in uris.keys() - {one.sha256 for one in lists}]:
@@ -79,10 +79,9 @@ def _as_named(shards: list[Shard]) -> str:
 
 
 def unlisted_shards(source: dict[str, Shard], published: Published) -> list[Fault]:
-    """Return a fault for each shard of the input that the manifest lacks.
+    """Return a fault for each shard of the input that the manifest lacks. Empty if the run has a row limit.
 
-    A shard that only the manifest has is no fault, because `source` may be a part of the input. Empty if the run has a
-    row limit.
+    A shard that only the manifest has is no fault, because `source` may be a part of the input.
     """
     if published.spec.limit_rows:
         return []
@@ -101,7 +100,7 @@ def source_faults(
     spec: RunSpec,
     equal_texts: EqualTexts | None,
 ) -> list[Fault]:
-    """Compare a shard with its input. Of a run that keeps each text once, adds the rows left out to `equal_texts`."""
+    """Compare a shard with its input. If the run keeps each text once, adds the rows that were left out to `equal_texts`."""
     if are_of_other_bytes(shard.identity, receipt.source_identity):
         problem = f"was made of other bytes than {shard.uri} has now ({receipt.source_identity}, not {shard.identity})"
         return [Fault(path=receipt.data.path, problem=problem)]
@@ -135,7 +134,7 @@ def _expected(
 ) -> Iterator[pa.Table]:
     """Yield the rows of the input that the run keeps, window by window, without the shard and row columns.
 
-    Of the rows that pass the filter, by their numbers in the shard, `chosen` returns those to expect.
+    `chosen` takes the numbers, in the shard, of rows that pass the filter. It returns the numbers of the rows to expect.
     """
     schema = kept_schema(source.schema, spec)
     names = [*source.schema.names, *spec.output_columns]
@@ -171,7 +170,6 @@ def _expected(
 
 
 def _first_difference(expected: Iterator[pa.Table], data: RowGroups, receipt: Receipt) -> str | None:
-    """Describe the first difference between the shard's kept rows and the expected rows. None if they are equal."""
     actual = _RowStream(data.rows(receipt.kept), data.file.schema_arrow)
     first = 0
     for table in expected:
@@ -188,14 +186,12 @@ def _first_difference(expected: Iterator[pa.Table], data: RowGroups, receipt: Re
 
 
 class _RowStream:
-    """A cursor over the rows of a file."""
-
     def __init__(self, tables: Iterator[pa.Table], schema: pa.Schema) -> None:
         self._tables = tables
         self._rest = schema.empty_table()
 
     def take(self, count: int) -> pa.Table:
-        """Return the next `count` rows; fewer at the end of the file."""
+        """Return the next `count` rows, or fewer at the end of the file."""
         while len(self._rest) < count and (table := next(self._tables, None)) is not None:
             self._rest = pa.concat_tables([self._rest, table])
         taken, self._rest = self._rest.slice(0, count), self._rest.slice(count)

@@ -18,7 +18,7 @@ class Fault:
 
     path: str
     problem: str
-    is_mendable: bool = True  # whether running the command again repairs it; False for files of others
+    is_mendable: bool = True  # whether running the command again repairs it; False for foreign files
 
     def __str__(self) -> str:
         return f"{self.path}: {self.problem}"
@@ -26,7 +26,7 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Verification:
-    """The result for a whole dataset. Row counts are the manifest's totals; without a manifest all counts are 0.
+    """The result for a whole dataset. Row counts are the manifest's totals. Without a manifest, all counts are 0.
 
     `str()` of it is what `producer verify` prints.
     """
@@ -45,7 +45,7 @@ class Verification:
     compared_with_source: bool = False
     not_compared: tuple[str, ...] = ()  # shards whose file is not in the source
     unread_lists: tuple[str, ...] = ()  # drop lists whose file was not named
-    edited: tuple[str, ...] = ()  # a note for each file that a person may edit and has edited: only the card
+    edited: tuple[str, ...] = ()  # a note if a person has edited the card
     faults: tuple[Fault, ...]
 
     def __repr__(self) -> str:

@@ -41,10 +41,11 @@ def verify(
 ) -> Verification:
     """Check the dataset at a folder, bucket or `hf://datasets/…` URI. With `source`, also compare it with the input.
 
-    `drop_lists` are the files of the run's drop lists that are not on the Hub. With `source`, all are needed.
-    `published_run` is the id of the run that is published there according to the ledger, if known. With it, an empty
+    `drop_lists` are the files of the run's drop lists that are not on the Hub. With `source`, all of them are needed.
+    `published_run` is the id of the run that is published there according to the ledger, if known. If it is given, an empty
     place counts as a damaged output.
-    Raises UsageError if nothing of shardsift is there or the source cannot be listed, TransientError for the network,
+
+    Raises UsageError if nothing of shardsift is there or the source cannot be listed, TransientError if the network fails,
     ShardError if this machine cannot find the place or may not read it.
     """
     published = read_published(uri, published_run=published_run)
@@ -121,7 +122,7 @@ def _file_faults(
     rows_of: Mapping[str, int],
     texts: EqualTexts | None,
 ) -> list[Fault]:
-    """Check the shards that share a data file and a scores file. `rows_of` counts the rows of each file, by path."""
+    """Check the shards that share a data file and a scores file. `rows_of` has the number of rows of each file, by path."""
     data_path, scores_path = receipts[0].data.path, receipts[0].scores.path
     try:
         with (
@@ -170,10 +171,10 @@ _CARD_TAG = b"tags:\n- shardsift"
 
 
 def read_published(uri: str, *, published_run: str | None = None) -> Published | Fault:
-    """Read the manifest. If it is missing or unreadable, return a Fault if a run was published there.
+    """Read the manifest. Returns a Fault if it is missing or unreadable although a run was published there.
 
-    A run was published there if `published_run` is given, or if remains of a run exist. Raises UsageError if none was,
-    TransientError for the network.
+    A run counts as published if `published_run` is given, or if remains of a run exist. Raises UsageError if there was no
+    run, TransientError if the network fails.
     """
     manifest = manifest_at(uri)
     if published := published_at(uri, manifest):
@@ -187,7 +188,7 @@ def read_published(uri: str, *, published_run: str | None = None) -> Published |
 def _has_remains(uri: str) -> bool:
     """Return whether at least two of a run's folders, or its card, exist.
 
-    One folder proves nothing: many datasets have a `data` folder, and an unpublished output has a `.shardsift`.
+    One folder is no proof: many datasets have a `data` folder, and an unpublished output has a `.shardsift`.
     """
     folders = sum(map(Files(uri).exists, (*DATA_FOLDERS, WORKPLACE)))
     return folders > 1 or _CARD_TAG in (content_at(uri, CARD_PATH) or b"")
