@@ -173,8 +173,8 @@ def rights_check(settings: Settings, commands: Iterable[str]) -> Check:
 def _rights(settings: Settings, commands: Iterable[str]) -> Verdict:
     """Check the commands without running them.
 
-    Redis refuses a forbidden command as soon as it is queued in a transaction. The last command lacks its argument, so
-    Redis discards the whole transaction.
+    Queues them in a transaction, because Redis refuses a forbidden command as soon as it is queued. The transaction
+    ends with a GET that lacks its key, so Redis discards all of it.
     """
     client = connect(settings)
     database = client.connection_pool.connection_kwargs.get("db") or 0

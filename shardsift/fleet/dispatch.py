@@ -72,8 +72,8 @@ def send_due_shards(app: Celery, ledger: Ledger, run_id: str) -> int:
 def top_up(app: Celery, ledger: Ledger, run_id: str, queue: str) -> int:
     """Send due shards if the queue is less than half full. Returns how many.
 
-    Called after every shard, so it makes only one request to Redis if there is nothing to send. Sweeps, not this
-    function, look for expired leases.
+    Called after every shard, so it makes only one request to Redis if there is nothing to send. It does not look for
+    expired leases; the finalizer's sweeps do.
     """
     asked = ledger.redis.pipeline(transaction=False)
     asked.zcard(Keys(run_id).waiting)
@@ -86,9 +86,8 @@ def top_up(app: Celery, ledger: Ledger, run_id: str, queue: str) -> int:
 def queue_lost_shards(ledger: Ledger, run_id: str, *, resend_seconds: float) -> int:
     """Queue shards again if their message is older than `resend_seconds` and no longer in the queue. Returns how many.
 
-    A message is gone if Redis lost it, or if a worker died while it took the message. A worker may also hold the
-    message while it loads its model. The shard is then sent twice, and the ledger refuses the second claim. May run
-    twice.
+    Redis may have lost the message, or a worker died while it took it. If instead a worker holds it while it loads its
+    model, the shard is sent twice, and the ledger refuses the second claim. May run twice.
     """
     overdue = ledger.sent_before(run_id, seconds=resend_seconds)
     if not overdue:

@@ -67,9 +67,9 @@ class Misfit(ValueError):
         self.reason = f"{path} is not {kind}"
 
     def remedy(self, columns: ColumnTypes, *, are_chosen: bool) -> str:
-        """Return a sentence with a --columns option that keeps such values.
+        """Return a sentence with a --columns option that keeps all values of the column, as text.
 
-        It names types only if the user chose the columns.
+        The option names the types of the other columns only if the user chose the columns.
         """
         read = [(name, JSON if self._is_in(name) else kind if are_chosen else SEEN) for name, kind in columns]
         names = ",".join(f"{name}:{kind}" if kind in NAMED_TYPES else name for name, kind in read)
@@ -102,14 +102,17 @@ _FIELD, _NOT_NULL = re.compile(r"(.*?): "), " not null"
 
 
 def type_named(name: str) -> pa.DataType:
-    """Return the Arrow type in which a column is stored: text for JSON. Raises ValueError as `read_as` does."""
+    """Return the Arrow type in which a column with this type is stored: text for JSON.
+
+    Raises ValueError unless `name` is the name of exactly one type.
+    """
     return _stored(read_as(name))
 
 
 def read_as(name: str) -> pa.DataType:
-    """Return the Arrow type with this name; JSON_TEXT for JSON.
+    """Return the Arrow type with this name. For JSON, it is Arrow's extension type JSON_TEXT.
 
-    Raises ValueError unless the text is the name of exactly one type.
+    Raises ValueError unless `name` is the name of exactly one type.
     """
     found, rest = _parsed(name)
     if rest or str(found).replace(str(JSON_TEXT), JSON) != name:

@@ -92,7 +92,7 @@ class CsvFile(LineRows):
 
     @cached_property
     def _header(self) -> tuple[list[str], int]:
-        """The names of the columns, and the offset in the first block after the line of names."""
+        """The names of the columns, and the offset in the first block at which the line of names ends."""
         first = next(super()._blocks(), Block(data=b"", first_line=1))
         match = next((match for match in _HEADER.finditer(first.data) if not _is_blank(match)), None)
         if match is None:

@@ -75,7 +75,11 @@ def _loaded(described: DropList) -> LoadedList:
 
 
 def described_list(uri: str, field: str | None, column: str) -> DropList:
-    """Read a list, and describe it for a spec. Raises UsageError, ShardError or TransientError if it cannot be used."""
+    """Read a list, and describe it for a spec. `field` is the file's column that has the values; None for a text file.
+
+    Raises UsageError if the file has no such values, ShardError if it is missing or broken, and TransientError if the
+    network fails.
+    """
     if field is None and ending_of(uri):
         raise UsageError(f"Name the column of the file that has the values, like --drop-list {uri}:domain={column}.")
     content, sha256 = content_of(uri)
@@ -97,8 +101,9 @@ def check_list_columns(spec: RunSpec, schema: pa.Schema) -> None:
 def located(lists: Iterable[DropList], uris: Mapping[str, str]) -> tuple[tuple[DropList, ...], tuple[str, ...]]:
     """Find the files of published drop lists.
 
-    A published list has only the last part of its URI, unless it is on the Hub. `uris` maps the sha256 of files to
-    their URIs. Returns the lists that were found, and the names of the others.
+    `uris` maps the sha256 of files to their URIs. A published list has only the last part of its URI, unless it is on
+    the Hub: then it is found by its own URI, too. Returns the lists that were found, with the URIs of their files, and
+    the published URIs of the others.
     """
     places = [(one, uris.get(one.sha256, one.uri if one.uri.startswith("hf://") else None)) for one in lists]
     found = tuple(replace(one, uri=uri) for one, uri in places if uri is not None)
@@ -155,15 +160,15 @@ _MOST_CHARS = 1024  # a longer host is none; it would also take long to convert
 
 
 def host_of(text: str) -> str:
-    """Return the host of a URL, in the form in which hosts are compared. Empty if the text is not a URL with a host."""
+    """Return the host of a URL in lower-case ASCII, without port or final dot. Empty if the text has none."""
     found = _URL.match(text)
     return _compared(found[1]) if found else ""
 
 
 def _host_listed(value: str) -> str | None:
-    """Return the host in a list's value, such as `*.Example.com`, in the form in which hosts are compared.
+    """Return the host that a list's value stands for: `example.com` for `*.Example.com`.
 
-    None if the value is not a host, or already has that form.
+    None if the value is not a host, or is already in the form that `host_of` returns.
     """
     if _PLAIN_HOST.fullmatch(value):
         return None

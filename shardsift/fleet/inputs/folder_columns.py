@@ -14,7 +14,7 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def folder_values(uri: str) -> dict[str, str | None]:
-    """Return the values in the names of a file's folders, by column.
+    """Map columns to the values in the names of a file's folders: `year` to `2024` for the folder `year=2024`.
 
     A value is None for `__HIVE_DEFAULT_PARTITION__`, with which Hive writes null.
     """

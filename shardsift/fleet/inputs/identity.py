@@ -33,7 +33,8 @@ _LINES_BYTES = 8 << 20  # block size for a file that is read whole
 def identity_of(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> str:
     """Return the identity of a file from its `info`.
 
-    May read the footer or the whole file: call within `translated`.
+    Reads the footer or the whole file if `info` does not identify it. Call it in a `translated` block, which converts
+    the errors of reading.
     """
     if (lfs := info.get("lfs")) is not None:
         return f"sha256:{lfs.sha256}"
@@ -67,7 +68,8 @@ def are_of_other_bytes(one: str, other: str) -> bool:
 def unchanged(shard: Shard) -> Iterator[None]:
     """Check before and after a block that the shard's file is the one that was enqueued. Raises ShardError if not.
 
-    Also checks if the block raises a ShardError, because a file that is replaced while it is read may be the cause.
+    If the block itself raises a ShardError, the file is checked too, because the cause may be that it was replaced
+    while it was read.
     """
     check_unchanged(shard)
     try:

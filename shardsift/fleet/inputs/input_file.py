@@ -48,9 +48,9 @@ class NotedRows(BadRows):
 def note_bad_rows(
     found: BadRows, bad: BadRows | None, *, first_row: int, uri: str, left_out: LeftOut | None = None
 ) -> None:
-    """Add a block's bad rows to `bad`, with `first_row` added to their numbers.
+    """Add a block's bad rows, `found`, to `bad`, with `first_row` added to their numbers.
 
-    If `bad` is None, raises ShardError for the first bad row.
+    If `bad` is a NotedRows, also adds `left_out` to it. If `bad` is None, raises ShardError for the first bad row.
     """
     if bad is None:
         for row in found.values():
@@ -86,10 +86,9 @@ _FLOOR = 10  # bad rows that are always allowed in a shard; in a run, if they ar
 def too_many_bad_rows(number: int, rows: int, most_share: float, *, of_run: bool) -> str:
     """Return an error message if more than `most_share` of the rows are bad, otherwise an empty text.
 
-    The message names the option that would allow them. The share is meant for the whole run, and a small shard may
-    exceed it by chance. So a shard may have ten bad rows in any case. If `of_run`, the numbers are those of the whole
-    run, which may have ten bad rows or a tenth of its rows in any case, whichever is less. If `most_share` is 0, no row
-    may be bad.
+    The message names the option that would allow them. If `most_share` is 0, no row may be bad. Otherwise a shard may
+    have ten bad rows in any case, because a small shard may exceed the share by chance. A whole run (`of_run`) may have
+    ten or a tenth of its rows in any case, whichever is less.
     """
     floor = min(_FLOOR, rows // 10) if of_run else _FLOOR
     allowed = math.floor(max(most_share * rows, floor if most_share else 0) + _ROUNDING)
@@ -135,8 +134,9 @@ class InputFile(Protocol):
     ) -> Iterator[pa.RecordBatch]:
         """Yield all rows in batches of at most `most_rows`. If `columns` is None, they have all columns.
 
-        Call within `translated`. A row that cannot be read is null in every column, and is added to `bad` before its
-        batch is yielded. If `bad` is None, such a row raises ShardError with its position.
+        A row that cannot be read is null in every column, and is added to `bad` before its batch is yielded. If `bad`
+        is None, such a row raises ShardError with its position. Iterate in a `translated` block, which converts the
+        errors of reading.
         """
 
     def count_rows(self, most: int | None = None) -> int:

@@ -46,7 +46,8 @@ class Block:
 class LineRows(ABC):
     """A file of lines, compressed or not, as an InputFile. Each pass opens the file again.
 
-    Reads only `columns`. Notes other columns as left out, unless `only`, which means that the user chose the columns.
+    Reads only `columns`. `batches` notes other columns as left out, in a NotedRows, unless `only`, which means that the
+    user chose the columns.
     """
 
     opened: Callable[[], BinaryIO]

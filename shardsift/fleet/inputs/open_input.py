@@ -48,8 +48,8 @@ def open_input(
     """Open a file for streaming. A file with an unknown ending counts as Parquet.
 
     JSON Lines and CSV: reads `columns`. If it is None, reads the columns in the first rows. Other columns are left out,
-    and noted unless `only`, which means that the user chose the columns. `read_bytes` is the size of each read. In JSON
-    Lines that are not compressed, `first_byte` starts at the next line after this offset.
+    and noted unless `only`, which means that the user chose the columns. `part` may have `read_bytes`, the size of each
+    read, and for JSON Lines that are not compressed `first_byte`, after which reading starts at the next line.
 
     Parquet: reads all columns, those in `columns` first, starting at `first_row`.
 
@@ -148,11 +148,12 @@ class Listing:
 def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input") -> Listing:
     """List the files that a URI names. For a folder or glob, list the files with the ending of a format.
 
-    Skips names that begin with a dot, or with `_` like Spark's own files, unless the URI itself has such a part. Skips
+    Skips names that begin with a dot, or with `_` like Spark's own files, unless the URI itself has such a name. Skips
     files with the ending .json beside other input files, because they usually describe the data.
 
     In error messages, `option` is the user's option, and `shown_as` replaces the URI. Raises UsageError if there are no
-    files, files of several formats, or files of a table. Raises fsspec's errors for an unusable URL.
+    files, files of several formats, or files of a table or an unfinished write. Raises fsspec's errors for an unusable
+    URL.
     """
     shown = uri if shown_as is None else shown_as
     if not shown:
@@ -268,5 +269,8 @@ def _is_hidden(path: str) -> bool:
 
 
 def is_marked(path: str) -> bool:
-    """Return whether Spark would skip the path as one of its own files. `_key=value` is a folder of data."""
+    """Return whether Spark would skip the path, because a name in it begins with `_`.
+
+    False for `_key=value`, which is a folder of data.
+    """
     return any(part.startswith("_") and "=" not in part for part in path.split("/"))

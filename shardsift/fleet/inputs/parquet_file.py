@@ -86,16 +86,17 @@ def _parquet_file(file: BinaryIO, uri: str) -> tuple[pq.ParquetFile, pa.Schema]:
 
 
 def _of_parquets_types(metadata: pq.FileMetaData) -> pq.FileMetaData:
-    """Remove Arrow's types from a footer. With them, pyarrow cannot read list views and some nested dictionaries."""
+    """Remove Arrow's schema from a footer. With it, pyarrow cannot read list views and some nested dictionaries."""
     footer = pa.BufferOutputStream()
     metadata.write_metadata_file(footer)
     return pq.read_metadata(pa.BufferReader(footer.getvalue().to_pybytes().replace(b"ARROW:schema", b"arrow-schema")))
 
 
 class ParquetInput:
-    """A Parquet file, from `first_row` on, as an InputFile.
+    """A Parquet file, from `first_row` on, as an InputFile. `fields` is the schema that it was written with.
 
-    Columns of the run come first, in the run's order. They get the run's types if that changes no value. Others follow.
+    The run's `columns` come first, in the run's order. They get the run's types if that changes no value. The file's
+    other columns follow.
     """
 
     def __init__(
@@ -180,9 +181,10 @@ def row_group_rows(parquet: pq.ParquetFile) -> list[int]:
 
 
 def _of_the_run(schema: pa.Schema, columns: ColumnTypes) -> pa.Schema:
-    """Return the run's schema for a file without rows.
+    """Return the run's schema for a file without rows, or the file's own `schema` if it has columns that the run lacks.
 
-    The types in such a file may be wrong: pandas writes null for all columns.
+    The types in such a file may be wrong: pandas writes null for all columns. The file's own schema is also returned if
+    the name of a type in `columns` is ambiguous.
     """
     try:
         known = pa.schema([(name, type_named(kind)) for name, kind in columns], metadata=schema.metadata)
@@ -202,9 +204,10 @@ def _as_in_the_run(field: pa.Field, kinds: Mapping[str, str]) -> pa.Field:
 
 
 def _widens(own: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether `wanted` can represent every value of type `own`.
+    """Return whether a conversion from `own` to `wanted` changes no value.
 
-    A value may still be out of range, for example of a finer timestamp unit. Arrow then raises when it casts.
+    A value may be out of the range of `wanted`, for example of a finer timestamp unit. Arrow then raises an error when
+    it casts.
     """
     if pa.types.is_null(own) or own == wanted:
         return True

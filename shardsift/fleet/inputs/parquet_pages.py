@@ -194,7 +194,10 @@ _TRUE, _FALSE, _BYTES, _STRUCT = 1, 2, 8, 12  # types of a field; others in a he
 
 
 def _struct(content: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """Read a struct. Returns values by field number, and the position after it. Raises IndexError if it is cut off."""
+    """Read a Thrift struct. Returns its values by field number, and the position after it.
+
+    Raises IndexError if the struct is cut off.
+    """
     fields: dict[int, Any] = {}
     number = 0
     while head := content[at]:

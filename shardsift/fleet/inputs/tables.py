@@ -29,9 +29,9 @@ _LOGS = {  # name of the log → kind of table, and how to export it
 def refuse_tables(
     filesystem: fsspec.AbstractFileSystem, root: str, files: Sequence[str], listed: Iterable[str]
 ) -> None:
-    """Raise UsageError if `files` belong to a table or to an unfinished write.
+    """Raise UsageError if `files` belong to a table, such as a Delta table, or to a write that has not finished.
 
-    `listed` has all paths below the folder `root`. It is empty if these are not known.
+    `listed` has all paths below the folder `root`. If it is empty, this function lists the folders itself.
     """
     protocols = {filesystem.protocol} if isinstance(filesystem.protocol, str) else {*filesystem.protocol}
     if protocols & {"http", "https"}:  # no folders to look into
@@ -77,7 +77,10 @@ def _written(folder: str) -> str:
 
 
 def _of_table(folder: str, names_in: Callable[[str], set[str]]) -> str | None:
-    """Return an error message if the folder holds the log of a table. In the message, `{0}` stands for the folder."""
+    """Return an error message if the folder has the log of a table, such as `_delta_log`, otherwise None.
+
+    `names_in` lists a folder. In the message, `{0}` stands for the folder.
+    """
     names = names_in(folder)
     for log, (table, advice) in _LOGS.items():
         if log not in names:

@@ -234,7 +234,10 @@ class _Connection(Connection):
 
 
 class RefusingAMQP(AMQP):  # type: ignore[misc]
-    """An AMQP class with our transport, for `Celery(amqp=...)`. A broker URL cannot name our transport."""
+    """An AMQP class for `Celery(amqp=...)`. Its transport refuses elements of a queue that are not messages.
+
+    A broker URL cannot name this transport.
+    """
 
     Connection = _Connection
 

@@ -101,7 +101,7 @@ def kill(child: Child) -> None:
 
 
 class Kept:
-    """A process that is restarted when a signal ends it.
+    """A process that is started again when it ends, unless it exits with an error.
 
     Call `tend` regularly, in the thread that created the object.
     """

@@ -37,9 +37,9 @@ def is_for_others(name: str) -> bool:
 
 
 def leave_out_others() -> None:
-    """Remove the variables of other programs from this process's environment, and so from its children's.
+    """Remove environment variables that are meant for other programs, such as CELERY_BROKER_URL, from this process.
 
-    Call it before libraries load.
+    Its child processes do not get them either. Call it before libraries load and read them.
     """
     for name in filter(is_for_others, list(os.environ)):
         del os.environ[name]

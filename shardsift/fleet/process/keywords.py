@@ -167,7 +167,10 @@ def _plain(value: Any) -> Any:
 
 
 def _with_commas(name: str, values: Sequence[object]) -> object:
-    """Join names with commas. Raises UsageError for a name that has a comma, because it would become two names."""
+    """Join texts with commas. Returns the values unchanged if one of them is not a text.
+
+    Raises UsageError for a text that has a comma, because it would become two.
+    """
     for one in values:
         if isinstance(one, str) and "," in one:
             raise UsageError(f"{name}={values!r} is wrong: the name {one!r} has a comma.")
@@ -207,7 +210,7 @@ def with_help_of(kind: type[Any]) -> Callable[[Function], Function]:
 
 
 def with_keywords(text: str) -> str:
-    """Replace options in a text by their keywords, such as `text_column`.
+    """Replace each option in a text by its keyword: `--text-column` by `text_column`.
 
     Leaves a command at the text's end unchanged.
     """

@@ -27,7 +27,10 @@ def is_json() -> bool:
 
 
 class FleetFormatter(logging.Formatter):
-    """A formatter that adds fields to a line and removes secrets. `inner` formats the line and its traceback."""
+    """A formatter that adds a record's FIELDS, such as `run_id`, and removes secrets.
+
+    `inner` formats the line and its traceback. If logs are JSON, it formats only the traceback.
+    """
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
@@ -64,7 +67,10 @@ def write_last_line(program: str, reason: str) -> None:
 
 
 def _with_fields(record: logging.LogRecord) -> logging.LogRecord:
-    """Append the fields to the first line of the message. Copies the record, because other handlers share it."""
+    """Append the record's FIELDS to the first line of its message.
+
+    Changes only a copy, because other handlers share the record.
+    """
     fields = " ".join(f"{name}={getattr(record, name)}" for name in FIELDS if hasattr(record, name))
     if not fields:
         return record

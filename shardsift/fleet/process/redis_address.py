@@ -72,7 +72,7 @@ class RedisAddress:
 def redis_address(url: str, password: str | None) -> RedisAddress:
     """Parse a Redis URL. `password` applies if the URL has none.
 
-    Raises UsageError. Its message quotes no value from the URL, because one may be a password.
+    Raises UsageError for an invalid URL. The message quotes no value from the URL, because one may be a password.
     """
     try:
         return _read(url.strip(), password)
@@ -122,9 +122,9 @@ def _check_parameters(parameters: Mapping[str, str], *, is_tls: bool) -> None:
 
 
 def _tls(parameters: Mapping[str, str]) -> dict[str, Any]:
-    """Return redis-py's TLS arguments from a URL's parameters.
+    """Return redis-py's TLS arguments from a URL's parameters. Raises UsageError for a wrong value.
 
-    Unlike kombu, it checks the server's certificate by default.
+    By default the server's certificate is checked, unlike in kombu.
     """
     checks = parameters.get("ssl_cert_reqs", "required").lower()
     is_named = parameters.get("ssl_check_hostname", "true").lower()

@@ -88,7 +88,7 @@ def redis_may_be_away() -> Iterator[None]:
 
 
 def as_ours(error: Exception, server: str = "Redis") -> TransientError:
-    """Convert an error of redis-py. The message says that Redis does not answer, or why it refuses and what to do."""
+    """Convert redis-py's error. The message says that `server` does not answer, or why it refuses and what to do."""
     reason = " ".join(str(error).split()).rstrip(".")
     refusal = f"{server} refuses this ({reason}). {advice_on(error)}".rstrip()
     ours = TransientError(refusal if is_refusal(error) else f"{server} does not answer ({reason}).")

@@ -225,7 +225,10 @@ class Settings(BaseSettings):
 
     @property
     def models(self) -> tuple[tuple[str, str | None], ...]:
-        """The name and revision of each model that a worker loads. Raises UsageError if they cannot be read."""
+        """The name and revision of each model that a worker loads. The revision is None if SHARDSIFT_MODEL gives none.
+
+        Raises UsageError if SHARDSIFT_MODEL is an invalid JSON list.
+        """
         return tuple(map(with_revision, model_names(self.model)))
 
     @property

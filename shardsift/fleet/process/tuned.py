@@ -35,7 +35,10 @@ _TUNED = TypeAdapter(list[Tuned])
 
 
 def read_tuned(state_dir: Path) -> list[Tuned]:
-    """Read all stored budgets. An unreadable file is ignored with a warning, because only speed is lost."""
+    """Read all token budgets that `worker tune` stored. Ignores an unreadable file with a warning.
+
+    Only speed is lost then.
+    """
     file = state_dir / FILE_NAME
     try:
         return _TUNED.validate_json(file.read_bytes())
@@ -52,7 +55,7 @@ def find_tuned(state_dir: Path, key: Key) -> Tuned | None:
 
 
 def store_tuned(state_dir: Path, tuned: Tuned) -> Path:
-    """Store a budget. It replaces an earlier one with the same key.
+    """Store a token budget. It replaces an earlier one with the same `tuned.key`.
 
     Returns the path of the file. Raises UsageError if the folder cannot be written.
     """

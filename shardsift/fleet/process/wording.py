@@ -51,7 +51,7 @@ def place_taken(run_id: str) -> str:
 
 
 def parse_duration(text: str) -> float:
-    """Parse a duration such as `10m` into seconds. Raises UsageError."""
+    """Parse a duration such as `10m` into seconds. Raises UsageError if the text is not a duration."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"{text!r} is not a duration. Write seconds, minutes or hours, such as 90s, 10m or 2h.")

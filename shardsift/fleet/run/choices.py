@@ -15,7 +15,10 @@ PASSAGES = "head, head+tail, head+middle+tail, stride:N or finepdfs"
 
 
 def passages_and_pool(text: str) -> tuple[str, Pool]:
-    """Split a text such as `stride:256:mean` into passages and pool. The pool is `max` without `:mean`."""
+    """Split a value of --passages, such as `stride:256:mean`, into the choice of passages and the pool.
+
+    The pool is `mean` if the value ends with `:mean`, otherwise `max`.
+    """
     passages = text.removesuffix(":mean")
     return passages, "max" if passages == text else "mean"
 

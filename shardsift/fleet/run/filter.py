@@ -180,7 +180,7 @@ def filter_of_thread(where: str, schema: pa.Schema) -> Filter:
 
 
 def columns_in(where: str | None) -> set[str]:
-    """Return the names of the columns in a condition, in lower case, because SQL ignores the case."""
+    """Return the names of the columns in a condition, in lower case, because SQL ignores the case. Empty for None."""
     return {_column_of(node) for node in _nodes_of(where) if node.get("class") == "COLUMN_REF"}
 
 
@@ -234,7 +234,8 @@ def _parsed(database: duckdb.DuckDBPyConnection, where: str) -> Any:
 def _column_of(reference: dict[str, Any], names: Collection[str] = ()) -> str:
     """Return the name of a referenced column in lower case, without its table and struct fields.
 
-    A leading `rows.` is the name of the table, unless `names` has a column called rows but not the name after the dot.
+    `rows.x` is the column `x` of the table `rows`. If `names` has `rows` but not `x`, it is a field of the column
+    `rows`.
     """
     first, *rest = (str(name).lower() for name in reference["column_names"])
     is_table = rest and first == _TABLE and (rest[0] in names or first not in names)

@@ -57,7 +57,7 @@ def worker_queue(queues: Iterable[str]) -> str:
 
 
 def queue_of_run(queue: str, run_id: str) -> str:
-    """Return the queue of one run, used instead of the scorer's `queue` with the embedded Redis."""
+    """Return the name of one run's own queue. Runs on the embedded Redis use it instead of the scorer's `queue`."""
     return f"{queue}:{run_id}"
 
 
@@ -67,9 +67,9 @@ def joint_format(dtypes: Mapping[str, str]) -> str:
 
 
 def model_names(text: str) -> tuple[str, ...]:
-    """Split a text into model names, at commas or as a JSON list. A folder's name may have commas.
+    """Split a text into model names, at commas or as a JSON list.
 
-    Raises UsageError for a list that is not JSON.
+    The path of an existing folder stays one name, even if it has commas. Raises UsageError for a list that is not JSON.
     """
     if local_path(text).is_dir():
         return (text,)
@@ -86,7 +86,10 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def with_revision(name: str) -> tuple[str, str | None]:
-    """Split MODEL@REVISION into name and revision. A folder's name may have an @."""
+    """Split MODEL@REVISION into name and revision. The revision is None if there is none.
+
+    The path of an existing folder is not split, because it may have an @, and its revision is None.
+    """
     model, _, revision = name.rpartition("@")
     if not (model and revision) or local_path(name).is_dir():
         return name, None

@@ -33,7 +33,7 @@ def read_object(file: Path, name: str) -> dict[str, Any]:
 
 
 def has_two_heads(config: dict[str, Any]) -> bool:
-    """Return whether this is EuroFilter's network, which has two scores. worker/scoring/saved_model.py serves one."""
+    """Return whether this is EuroFilter's network. It has two heads, and worker/scoring/saved_model.py serves one."""
     code = _object(config, "auto_map").get("AutoModelForSequenceClassification")
     return str(code).endswith("modeling_custom.DebertaV2ForSequenceClassification")
 
@@ -77,7 +77,7 @@ def _check_architecture(config: dict[str, Any], name: str) -> None:
 def function_of(config: dict[str, Any], *, outputs: int) -> Function:
     """Return the function that transformers' text-classification pipeline applies to the logits.
 
-    The exception is a single output: it stays raw, unless the config says `multi_label_classification`.
+    For a single output, returns "none" instead, unless the config says `multi_label_classification`.
     """
     problem = config.get("problem_type")
     if problem == "multi_label_classification":
@@ -103,7 +103,11 @@ def most_tokens_in(config: dict[str, Any]) -> int | None:
 
 
 def sizes_in(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the sizes and the type of the network that reads the text. Leaves out values that are not sizes."""
+    """Return the sizes in a config, such as `hidden_size`, and the type of the network.
+
+    If a config describes several networks, returns those of the one that reads the text. Leaves out values that are not
+    sizes.
+    """
     parts = [part for name in _TEXT_PARTS if (part := _object(config, name))]
     text = parts[0] if len(parts) == 1 else config
     sizes = {name: value for name, value in text.items() if type(value) is int and 0 < value < 1 << 40}

@@ -79,7 +79,7 @@ Labels = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions:
-    """The options of scoring a text. Options that were not given are None; `labels` is then empty."""
+    """The options of scoring a text. A field has its default if the user did not give the option."""
 
     max_tokens: MaxTokens = None
     passages: Passages = None
@@ -126,9 +126,10 @@ class Completed(Generic[Options]):
 def completed_options(
     models: Mapping[str, Model], options: Options, *, has_pairs: bool = False
 ) -> dict[str, Completed[Options]]:
-    """Complete each model's options with those of its recipe.
+    """Complete each model's options with those of its recipe. Returns them by the keys of `models`.
 
-    If some models are zero-shot, only they get the options about labels.
+    If some models are zero-shot, only they get the options about labels. If `has_pairs`, pairs of texts are scored, and
+    a recipe's `passages` are not used.
     """
     choosing = [key for key, model in models.items() if entailment_output(model) is not None]
     without_labels = replace(options, labels=(), multi_label=False, hypothesis_template=None)
@@ -141,7 +142,11 @@ def completed_options(
 
 
 def recipe_options(model: Model, options: ScoreOptions, *, has_pairs: bool = False) -> dict[str, Any]:
-    """Return the options in the model's recipe that the user did not give, by name."""
+    """Return the options in the model's recipe that the user did not give, by name. Empty without a recipe.
+
+    Leaves out those that contradict the user's options. If `has_pairs`, pairs of texts are scored, which contradicts a
+    recipe's `passages`.
+    """
     recipe = recipe_for(model, has_labels=bool(options.labels))
     pair = {"text_pair_column": ""} if has_pairs else {}
     return filled(recipe, vars(options) | pair) if recipe else {}

@@ -49,8 +49,8 @@ def row_fields(spec: RunSpec) -> list[pa.Field]:
 def kept_schema(input_schema: pa.Schema, spec: RunSpec) -> pa.Schema:
     """Return the schema of kept rows: the input's columns, then the run's. Raises UsageError if names collide.
 
-    If the run merges files, the input's columns become nullable and lose their dictionaries, because shards may differ
-    in these.
+    If the run merges files, the input's columns become nullable and are not dictionary-coded, because shards may differ
+    in this.
     """
     _refuse_collisions(input_schema, spec)
     fields = [*input_schema] if spec.target_file_bytes is None else [*map(_as_in_others, input_schema)]

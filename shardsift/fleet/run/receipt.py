@@ -186,9 +186,10 @@ class Receipt:
 
 
 def refusal_reason(dtypes: Sequence[str], faulty_ways: Sequence[str] = ()) -> str:
-    """Return a text to append to a number format: the reason why nothing faster was used.
+    """Return a text to append to a number format: the reason why no faster format or way to run batches was used.
 
-    Empty if nothing was refused.
+    `dtypes` are the formats with wrong scores, and `faulty_ways` the ways that ended a process. Empty if there are
+    none.
     """
     reasons = [f"in {' and '.join(dtypes)} the scores differ too much"] if dtypes else []
     reasons += [f"{' and '.join(faulty_ways)} batches ended a process"] if faulty_ways else []

@@ -44,7 +44,8 @@ class ZeroShot:
 def zero_shot_of(model: Model, labels: Sequence[str], *, hypothesis_template: str, multi_label: bool) -> ZeroShot:
     """Make the labels of a zero-shot scoring.
 
-    Raises UsageError for a model, labels or a template that cannot be used.
+    Raises UsageError if the model has no output for entailment, if there are no labels or two equal ones, or if the
+    template has no place for the label.
     """
     if entailment_output(model) is None:
         raise UsageError(
@@ -181,7 +182,11 @@ def score_column_of(name: str) -> str:
 
 
 def name_and_model(text: str) -> tuple[str | None, str]:
-    """Split [NAME=]MODEL into name and model. A folder's name may have an equals sign. Raises UsageError."""
+    """Split [NAME=]MODEL into name and model. The name is None if there is none.
+
+    Does not split the path of an existing folder, or at an equals sign after a slash, because it belongs to a path.
+    Raises UsageError for a name that cannot be used in the names of columns.
+    """
     name, equals, model = text.partition("=")
     if not equals or "/" in name or local_path(text).is_dir():
         return None, text
@@ -197,7 +202,7 @@ def check_names_differ(names: Iterable[str]) -> None:
 
 
 def check_scoring(scoring: Scoring) -> None:
-    """Raise UsageError for unknown passages, or for options that contradict each other."""
+    """Raise UsageError unless `passages` is a known way to read long texts and options fit each other and the model."""
     if scoring.function_to_apply == "softmax" and scoring.outputs == 1:
         raise UsageError("Softmax makes every score of a model with one output 1. Apply sigmoid, or none.")
     passages, most = scoring.passages, scoring.max_tokens

@@ -149,7 +149,7 @@ class RunSpec:
         return {name: one for one in self.scorings for name in (one.score_column, *one.label_score_columns)}
 
     def filter_names(self, column: str) -> bool:
-        """Return whether the filter contains this word, in upper or lower case."""
+        """Return whether the filter contains the column's name as a whole word, in upper or lower case."""
         return re.search(rf"(?<!\w){re.escape(column)}(?!\w)", self.where or "", re.IGNORECASE) is not None
 
     @property
@@ -275,7 +275,10 @@ def merge_group(shard: str) -> tuple[str, ...]:
 
 
 def is_safe_name(name: str) -> bool:
-    """Return whether the name stays inside the output, and every storage can hold it. Allows any Unicode form."""
+    """Return whether the name stays inside the output, and every storage can hold it.
+
+    Allows any Unicode normalization form.
+    """
     segments = name.split("/")
     return (
         len(name) <= _NAME_LIMIT_CHARS
@@ -314,8 +317,8 @@ def disclosed_spec(spec: RunSpec) -> RunSpec:
 def disclosed_inputs(spec: RunSpec) -> tuple[str, ...]:
     """Return the inputs to publish: Hub URIs unchanged, and only the last part of others (file, folder or glob).
 
-    The names of home folders and buckets are private. An input that is itself such a folder or bucket becomes the glob
-    below it, or `**` if there is none.
+    The names of home folders and buckets are private. If an input is itself a home folder or a bucket, its glob is
+    published, or `**` if it has none.
     """
     roots = ((uri, None if uri.startswith(_HUB) else _ROOT.fullmatch(uri)) for uri in spec.input_uris)
     return tuple((root["glob"] or "**") if root else _last_part(uri) for uri, root in roots)
@@ -324,8 +327,8 @@ def disclosed_inputs(spec: RunSpec) -> tuple[str, ...]:
 def disclosed_source(shard: Shard, subsets: Container[str]) -> str:
     """Return a shard's source to publish: a Hub URI unchanged, otherwise the path below the input's root.
 
-    A shard's name may begin with a --subset, which is not a folder below the root. That part is left out, because the
-    source would otherwise disclose the input's folder.
+    The name of a shard may begin with one of `subsets`, which is not a folder below the root. That part is left out,
+    because the source would otherwise disclose the input's folder.
     """
     if shard.uri.startswith(_HUB):
         return shard.uri

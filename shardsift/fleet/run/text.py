@@ -130,7 +130,11 @@ def columns_of(template: str) -> tuple[str, ...]:
 
 
 def chosen_columns(text: str | None) -> ColumnTypes | None:
-    """Parse `id,ups:int64` into pairs of name and type. A colon before anything but a type is part of the name."""
+    """Parse a value of --columns, such as `id,ups:int64`, into pairs of name and type. None for None.
+
+    A column without a type gets SEEN. A colon before anything but a type is part of the name. Raises UsageError for a
+    value without names, and for a repeated name.
+    """
     if text is None:
         return None
     columns = tuple(map(_column, filter(None, map(str.strip, text.split(",")))))
@@ -236,7 +240,8 @@ DIGEST_BYTES = 16
 def row_digests(rows: pa.Table, scorings: Sequence[Scoring]) -> pa.FixedSizeBinaryArray:
     """Return a digest of each row's text as it is scored: BLAKE2b of its UTF-8. Null if the row has no text.
 
-    If the scorings read several texts of a row, or a pair, returns a digest of their digests, in order.
+    If the scorings read several texts of a row, or a pair, returns a digest of their digests, in order. Null if one of
+    them is null.
     """
     texts = {texts_key(scoring): texts_of(rows, scoring) for scoring in scorings}.values()
     parts = [part for one in texts for part in (one.flatten() if isinstance(one, pa.StructArray) else [one])]
@@ -269,7 +274,10 @@ def as_metadata(digests: Mapping[int, Sequence[str]]) -> dict[str, str]:
 
 
 def digests_in(scores: pq.ParquetFile, receipt: Receipt) -> dict[tuple[int, int], list[str]]:
-    """Read the digests of a shard's windows, by (first row, row after the last row). Empty if the file has none."""
+    """Read the digests of a shard's windows, by (first row, row after the last row) in the input file.
+
+    Each window has one digest per scoring. Empty if the scores file has none.
+    """
     told = json.loads(scores.metadata.metadata.get(_DIGESTS_KEY.encode(), b"{}"))
     starts = [row - int(next(iter(told))) for row in map(int, told)]  # in the scores file
     ends = [*starts[1:], scores.metadata.num_rows]
