@@ -127,7 +127,8 @@ def refilter(
     workers: worker processes. Default: one per CPU core.
     verify, progress, redis_url: as for `run`.
 
-    Raises UsageError if nothing is published there, and for an input that was not scored or a filter that does not fit.
+    Raises UsageError if nothing is published there, if the input is not the one that was scored, or if the filter does not
+    fit its columns or the scores.
     """
     with _errors():
         _check_workers(workers)
@@ -258,8 +259,8 @@ def evaluate(
         first one named here, by default the filter's.
     positive: the condition for good labels, like "label >= 3". Default: "label = 1" if all labels are 0 or 1, otherwise
         numbers at or above the threshold.
-    within: also measure each value of this column.
-    judge: a model that gave the labels.
+    within: also measure the rows of each value of this column.
+    judge: the model that gave the labels, if a model did. The result then says that it measures agreement with this model.
     unweighted: assume that each row had the same chance to be drawn. Then `labels` needs no columns `stratum` and `weight`.
     disagreeing: the number of rows in the result's `disagreeing`: the rows on which the two runs disagree most.
     target, redis_url: as for `scores`. input: as for `sample`.
@@ -296,7 +297,7 @@ def verify(
 
     target: the folder, bucket or hf:// dataset of an output, or the id of a run. Only a run's id needs Redis.
     input: also compare every row with this input.
-    drop_list: the files of the run's drop lists that are not on the Hub. `input` needs them.
+    drop_list: the files of the run's drop lists that are not on the Hub. With `input`, all of them must be named.
     redis_url: as for `status`.
 
     Raises UsageError if shardsift has published nothing there, TransientError if the network fails.

@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_finalizer(settings: Settings) -> None:
-    """Run until a signal. Raises UsageError if no Redis answers, or if the Redis user lacks rights."""
+    """Run a finalizer until SIGTERM or SIGINT. Raises UsageError if no Redis answers, or if the Redis user lacks rights."""
     ledger = Ledger.connect(settings, wait_seconds=START_SECONDS)
     if settings.scratch_dir:
         tempfile.tempdir = str(settings.scratch_dir)
@@ -85,7 +85,7 @@ class Finalizer:
         threading.Thread(target=self._publish, name="publish", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop the threads when no publication is in progress. If that takes too long, exit the process.
+        """Wait for the end of a publication in progress, and stop the threads. If it takes too long, exit the process.
 
         Threads that wait for Redis are daemons and end with the process.
         """
@@ -135,7 +135,8 @@ class Finalizer:
 def sweep(app: Celery, ledger: Ledger, settings: Settings) -> None:
     """Send a message for each shard whose lease expired, whose back-off is over or whose message was lost.
 
-    Pauses runs that have reached their cost limit. Raises errors of Redis. Logs any other error and checks the next run.
+    Pauses runs that have reached their cost limit. Logs an error about one run, and goes on with the next run. Raises errors
+    of Redis that concern all runs.
     """
 
     def sweep_run(run_id: str) -> None:
@@ -163,7 +164,7 @@ def _pause_if_too_expensive(ledger: Ledger, run_id: str, state: RunState) -> Non
 def _for_each_run(ledger: Ledger, settings: Settings, action: Callable[[str], None]) -> None:
     """Call `action` for each run, oldest first, so that older runs fill a limited queue first.
 
-    Raises errors of Redis that are not about a single key. Logs all other errors.
+    Logs an error of `action`, and goes on with the next run. Raises errors of Redis, unless they concern a single key.
     """
     for run_id in [settings.only_run] if settings.only_run else ledger.run_ids()[::-1]:
         try:
@@ -184,7 +185,7 @@ _SWEEPS_APART = 4  # sweeps until a failed publication is tried again
 
 
 class Publisher:
-    """Publish runs that are ready. `at_work` is locked while a run is published or saved."""
+    """Publish runs that are ready, and merge or save finished shards of others. `at_work` is locked meanwhile."""
 
     def __init__(self, ledger: Ledger, settings: Settings) -> None:
         self.at_work = threading.Lock()
@@ -193,7 +194,10 @@ class Publisher:
         self._waves = WaveWatch(settings)
 
     def publish_ready(self) -> None:
-        """Check all runs once. Raises errors of Redis. Records any other error and checks the next run."""
+        """Check each run once. If it is due, publish it, or merge or save its finished shards.
+
+        Logs an error about one run, and goes on with the next run. Raises errors of Redis that concern all runs.
+        """
         _for_each_run(self._ledger, self._settings, self._check)
 
     def _check(self, run_id: str) -> None:
@@ -207,7 +211,7 @@ class Publisher:
                 publish_or_save(self._ledger, run_id, self._settings)
 
     def _wants_wave(self, run_id: str, counts: Counts) -> bool:
-        """Return whether to look for shards to save or merge. Includes cancelled runs, because `retry` may resume them."""
+        """Return whether to look for shards to save or merge now. May be true for a cancelled run: `retry` may resume it."""
         spec = self._ledger.spec(run_id)
         if not is_on_hub(spec.output_uri) and spec.target_file_bytes is None:
             return False

@@ -139,7 +139,10 @@ def output_of(target: str, settings: Settings) -> tuple[str, str | None]:
 
 @contextmanager
 def _looked_up(target: str | None) -> Iterator[None]:
-    """Extend the error about an unknown run, because the user may have meant a folder that does not exist."""
+    """Add to a UsageError of the block that `target` is no folder here, because the user may have meant a folder.
+
+    Raises the error unchanged if `target` is None.
+    """
     try:
         yield
     except UsageError as error:

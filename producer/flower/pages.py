@@ -38,7 +38,7 @@ _POLICY = (
 
 
 def add_runs_pages(application: Flower, ledger: Ledger) -> None:
-    """Add the pages to Flower. Browsers share the results of reads through `SharedReads`."""
+    """Add the pages to Flower. All browsers share what is read from the ledger and from files, through `SharedReads`."""
     reads_of_ledger = SharedReads(ThreadPoolExecutor(_THREADS, thread_name_prefix="runs page"), seconds=_POLL_SECONDS)
     # Files are read in a separate thread, so that a slow storage does not delay other pages.
     one_thread = ThreadPoolExecutor(1, thread_name_prefix="rows of the runs page")
@@ -104,7 +104,10 @@ class RunPage(_Handler):
 class Json(_Handler):
     @authenticated
     async def get(self, *run_id: str) -> None:
-        """Send the JSON, or `{"error": …}` with the reason. Flower's application compresses it."""
+        """Send the JSON about all runs, or about the run with this id. If it cannot be read, send `{"error": …}`.
+
+        Flower's application compresses the answer.
+        """
         self.set_header("Content-Type", "application/json; charset=UTF-8")
         try:
             self.finish(await self.read(*run_id))
@@ -166,9 +169,9 @@ def rows_json(ledger: Ledger, run_id: str) -> dict[str, object]:
 
 
 def _as_it_is_now(shard: Shard) -> Shard:
-    """Update the identity of a shard's file, so that a changed file is noticed.
+    """Return the shard with the identity that its file has now. Then, reading texts of a changed file fails.
 
-    Does nothing for JSON Lines and CSV, because identifying such a file reads all of it.
+    Returns shards of JSON Lines and CSV unchanged, because identifying such a file reads all of it.
     """
     return replace(shard, identity=identity_now(shard.uri)[0]) if has_footer(shard.uri) else shard
 
@@ -213,7 +216,10 @@ def summary(status: RunStatus) -> dict[str, object]:
 
 
 def _bounded(status: RunStatus) -> dict[str, object]:
-    """Return the JSON of `producer status`, with at most _MOST_LISTED workers, machines and running shards, and few retries."""
+    """Return the JSON of `producer status`, with at most _MOST_LISTED workers, machines and running shards.
+
+    It has at most _MOST_FAILURES retries, without their tracebacks.
+    """
     return replace(
         status,
         workers=status.workers[:_MOST_LISTED],
@@ -224,7 +230,10 @@ def _bounded(status: RunStatus) -> dict[str, object]:
 
 
 def _what_next(status: RunStatus) -> list[str]:
-    """Return the advice of `producer status`, without the lines that are already in the verdict."""
+    """Return the advice of `producer status`, without the lines that are already in `verdict(status)`.
+
+    For a published run, also says that the page does not check the output.
+    """
     found = _with_one_failure(status)
     lines = [line for line in what_next(found) if line not in verdict(found) and not line.startswith(" ")]
     return (

@@ -94,7 +94,7 @@ def _serve(application: Flower, celery: Celery) -> None:
 
 
 def _check_port(address: str, port: int) -> None:
-    """Raise UsageError if the port is taken. Tornado itself would leave its socket open."""
+    """Raise UsageError if the port is taken. If Tornado found this out, it would leave a socket open."""
     try:
         family, *_, socket_address = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family) as probe:
@@ -112,7 +112,10 @@ _FIRST_ENTRY = '<ul class="app-nav navbar-nav">'  # our entry goes first in this
 
 
 def template_loader() -> DictLoader:
-    """Load our template for `NAME` if there is one, otherwise Flower's. `flower/NAME` is always Flower's."""
+    """Return a loader of templates. `NAME` is our template if there is one, otherwise Flower's.
+
+    `flower/NAME` is always Flower's template, with our pages in the navigation bar.
+    """
     theirs, ours = _templates("flower"), _templates("shardsift.producer.flower")
     navbar = theirs["navbar.html"].replace(_FIRST_ENTRY, _FIRST_ENTRY + ours["navbar_entry.html"], 1)
     wrapped = {f"flower/{name}": text for name, text in theirs.items()} | {"flower/navbar.html": navbar}

@@ -21,9 +21,9 @@ _LONGEST_FOLDER = 60  # bytes; the path of a socket may have 107, on macOS 103
 
 
 def keep(state_dir: Path, binary: str) -> None:
-    """Run the Redis server until it ends or has no user. Returns at once if another keeper runs.
+    """Run the Redis server until it ends, or until no process uses it. Returns at once if another keeper runs.
 
-    If the server ends early, a user starts another keeper.
+    If the server ends early, a process that uses it starts another keeper.
     """
     data_dir = state_dir / "redis"
     with (state_dir / "redis.lock").open("a") as own, (state_dir / "redis.users").open("a") as users:

@@ -118,9 +118,10 @@ class _Keeper:
         return self._starts == _MOST_STARTS and has_ended and not self._is_there
 
     def _last_error(self) -> str:
-        """Return the last warning that the server has logged since this object was created. Empty if there is none.
+        """Return the last problem that the server has logged since this object was created. Empty if there is none.
 
-        Skips lines that begin with WARNING: each start logs such advice about the machine.
+        Problems are lines of the log level "warning". Skips those whose text begins with WARNING, because they are
+        advice about the machine that each start logs.
         """
         text = self._log.read_bytes()[self._log_bytes :].decode(errors="replace") if self._log.exists() else ""
         found = re.findall(r" # (?!WARNING)(.+)", text)

@@ -40,12 +40,12 @@ Values = list[Any]  # of `--within`; a value is identified by its index
 
 @dataclass(frozen=True, kw_only=True)
 class Edge:
-    """The lowest score of the best rows, among the rows with one value of `--within`."""
+    """The lowest score of the best rows, among the rows with one value of `--within`, or among all rows without it."""
 
-    value: str | int | None
+    value: str | int | None  # None without `--within`
     score: float
     rows: int  # with this score or more
-    weight: int  # of these rows
+    weight: int  # of these rows: the sum of their `--by`, or without it their number
     total: int  # weight of all rows with the value
 
 
@@ -82,8 +82,8 @@ class RankedRun:
     def read(self, values: Values) -> Iterator[tuple[Receipt, Integers, Rows]]:
         """Yield each shard's receipt, the indices of its ranked rows in the shard, and the keys and weights of these rows.
 
-        A row is ranked if it has a score and a value of `--within`, and is in no drop list. Appends new values to `values`;
-        without `--within`, pass `[None]`.
+        A row is ranked if it has a score and a value of `--within`, and is in no drop list. A key, as `keys_of` makes it,
+        sorts rows by value and score. Appends new values to `values`; without `--within`, pass `[None]`.
         """
         columns, by, within = self.columns, self.ranking.by, self.ranking.within
         of_input, lists = columns_of_input(self.spec, self.ranking), loaded_lists(self.spec.drop_lists)
@@ -286,10 +286,10 @@ def _numbers_of_edges(values: Values, totals: Integers, shares: Sequence[Fractio
 
 
 def _counted(blocks: Iterable[Rows], known: Integers, lowest: int, bits: int, kept: list[Rows] | None) -> Integers:
-    """Count the rows at or above each value of the next `bits` bits, and sum their weights, for each key prefix in `known`.
+    """Count the rows, and sum their weights, for each key prefix in `known` and each value of the next `bits` bits.
 
-    `lowest` is the position of the lowest of these bits. Returns shape (2, prefixes, 2**bits + 1): counts, then weights.
-    Adds the rows with a known prefix to `kept`, unless it is None.
+    A row counts for each value that its bits reach or exceed. `lowest` is the position of the lowest of these bits. Returns
+    shape (2, prefixes, 2**bits + 1): counts, then weights. Adds the rows with a known prefix to `kept`, unless it is None.
     """
     size = len(known) << bits
     counted = np.zeros((2, size), np.int64)

@@ -192,7 +192,7 @@ def _has_scored_nothing(output_uri: str, run_id: str, ledger: Ledger) -> bool:
 
 
 def _losses(output: Output, recovered: Recovered, spec: RunSpec, *, hashes: bool) -> tuple[Finding, ...]:
-    """Return the faults of a published output whose lost ledger was restored from the receipts in `recovered`.
+    """Return the faults of a published output, if its ledger was lost. `recovered` has the receipts found with the output.
 
     Empty if all files are whole. The shards with faults are scored again.
     """

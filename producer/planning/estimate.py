@@ -256,9 +256,9 @@ def _speeds(ledger: Ledger, run_id: str) -> dict[str, float]:
 def _devices(
     spec: RunSpec, work: Sequence[Work], ledger: Ledger | None, price: float | None
 ) -> Iterator[DeviceEstimate]:
-    """Estimate the hours on each device of an earlier run by its speed, then on every other kind of GPU by its peak.
+    """Estimate the hours on the devices of an earlier run by its speed, then on all other GPUs by their peak speed.
 
-    Leaves out the other GPUs if a model's layers are unknown or a scoring is in float32. `price` is per GPU and hour.
+    Leaves out these other GPUs if a model's layers are unknown or a scoring is in float32. `price` is per GPU and hour.
     """
     run_id, speeds = earlier_speeds(spec, ledger) if ledger else ("", {})
     for device, speed in speeds.items():

@@ -46,7 +46,8 @@ class Extension:
     def checked(self, spec: RunSpec) -> RunSpec:
         """Return the spec with the fields that an extension sets.
 
-        Raises UsageError if new rows would have another meaning than published ones, NothingToAdd if there are no new files.
+        Raises UsageError if an option that determines the rows differs from the dataset's. Raises NothingToAdd if there are
+        no new files, unless the spec is the one of the dataset's latest run.
         """
         spec = _in_windows_of(self.published, spec)
         _refuse_other_meaning(self.published, spec)
@@ -73,7 +74,9 @@ class Extension:
 def find_extension(options: RunOptions, output_uri: str) -> Extension:
     """Compare the input with the dataset at the output. Damaged shards count as new.
 
-    Raises UsageError if nothing is published there, if it cannot be extended, or if a published file has changed.
+    Raises UsageError if nothing is published there, if the dataset cannot be extended, if a new file has the bytes of a
+    published one, or if a published file has changed and may not be scored again. Raises NothingToAdd if there are no new
+    files, and the input lacks a shard of the latest of several runs.
     """
     published = _published(absolute_uri(output_uri).rstrip("/"))
     files = with_folder_columns(listed_input(options), published.spec.folder_columns)
@@ -173,7 +176,10 @@ def _damaged(published: Published) -> set[str]:
 
 
 def _changed(shards: Iterable[Shard], there: Mapping[str, Receipt], options: RunOptions, spec: RunSpec) -> list[str]:
-    """Return the published shards whose files have changed. Raises UsageError if they may not be scored again."""
+    """Return the published shards whose files have changed.
+
+    If there are any, raises UsageError without `--changed score`, and for a dataset made with `--unique`.
+    """
     changed = [
         shard.name
         for shard in shards
@@ -194,7 +200,7 @@ def _changed(shards: Iterable[Shard], there: Mapping[str, Receipt], options: Run
 
 
 def _sharing_files(names: set[str], receipts: Sequence[Receipt]) -> set[str]:
-    """Add the shards that share an output file with `names`, because a file is replaced as a whole."""
+    """Return these shards, and all that share an output file with one of them, because a file is replaced as a whole."""
     found = set[str]()
     while names != found:
         found = names

@@ -79,7 +79,7 @@ def _crawl_uri(crawl: str) -> str:
 
 
 def crawl_input(*crawls: str) -> Input:
-    """List the shards of FineWeb crawls. Raises UsageError that names the page with all crawls."""
+    """List the shards of FineWeb crawls. Raises UsageError with the page that lists all crawls if one cannot be read."""
     try:
         return list_input(*map(_crawl_uri, crawls))
     except UsageError as error:

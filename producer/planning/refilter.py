@@ -38,7 +38,7 @@ _NAMED_SHARDS = 3
 def plan_refilter(scores_uri: str, options: RefilterOptions, *, input_uris: tuple[str, ...] = ()) -> Plan:
     """Plan a run over the scores that are published at `scores_uri`, and over their input.
 
-    `input_uris` are the input's places in the ledger, if known, because a published dataset does not name local paths.
+    `input_uris` are the input's URIs in the ledger, if it has the run: a published dataset does not name local paths.
     Raises UsageError if nothing is published there, if the input is unknown or is not the one that was scored, or if the
     filter does not fit.
     """
@@ -94,7 +94,11 @@ def _output(published: Published, options: RefilterOptions) -> str:
 def _source(
     published: Published, scored: RunSpec, options: RefilterOptions, known_uris: tuple[str, ...], output_uri: str
 ) -> Input:
-    """List the input that was scored: as the manifest names it if all of it is on the Hub, otherwise as it is now."""
+    """Return the input that was scored.
+
+    If the dataset has several runs, --input is not given and all files are on the Hub, takes the input from the manifest.
+    Otherwise lists the files as they are now. Raises UsageError if these were not scored, or if the output cannot be used.
+    """
     has_lines = published.runs and not options.input_uris and _is_on_hub(published)
     uris = scored.input_uris if has_lines else options.input_uris or known_uris or _input_uris(published)
     check_destination(output_uri, uris, public=options.public)
@@ -129,7 +133,7 @@ def _is_on_hub(published: Published) -> bool:
 
 
 def _as_listed(published: Published) -> Input:
-    """Take the input from the lines of the manifest, because several runs may have read it at several commits."""
+    """Take the input from the receipts in the manifest, because the runs may have read it at different commits."""
     shards = tuple(
         Shard(
             name=receipt.shard,

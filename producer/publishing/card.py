@@ -76,7 +76,7 @@ def dataset_card(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside = Be
 
 
 def _missing(rows: dict[str, int], beside: Beside) -> str:
-    """Name what is missing, for example `, but for 2 rows with an error and 1 shard that failed`."""
+    """Name what has no scores, for example `, but for 2 rows with an error and 1 shard that failed`. Empty if nothing."""
     missing = ((rows["rows_errored"], "row", "with an error"), (beside.left_out, "shard", "that failed"))
     but = " and ".join(f"{counted(number, what)} {why}" for number, what, why in missing if number)
     return f", but for {but}" if but else ""
@@ -155,7 +155,7 @@ Made with shardsift, which scores and filters datasets with transformer classifi
 
 
 def _drop_lists(spec: RunSpec, receipts: Sequence[Receipt]) -> str:
-    """Write a line of the table for each drop list. Counts its rows whether or not the filter keeps them."""
+    """Write a line of the table for each drop list. Counts all rows that match the list, kept by the filter or not."""
     lines = ""
     for number, one in enumerate(disclosed_spec(spec).drop_lists):
         rows = counted(sum(receipt.rows_listed[number] for receipt in receipts), "row")

@@ -76,7 +76,7 @@ def scores_alone(spec: RunSpec, rows: Mapping[str, int], missing: str) -> Conten
 
 
 def subsets_of(spec: RunSpec, receipts: Iterable[Receipt]) -> list[str]:
-    """Return the crawls or --subset names that have shards here, because a subset without files cannot be loaded."""
+    """Return the crawls or --subset names with a shard in `receipts`, because a subset without files cannot be loaded."""
     folders = {receipt.shard.partition("/")[0] for receipt in receipts}
     return sorted(folders.intersection(spec.subset_names))
 

@@ -24,7 +24,7 @@ _NOT_MEASURED = (
 
 
 def evidence_section(spec: RunSpec, receipts: Sequence[Receipt], evidence: Evidence | None) -> str:
-    """Write the section, with an empty line before it. If there is no evidence for the filter, the section says so.
+    """Write the card's section about its filter, after an empty line. If there is no evidence, the section says so.
 
     Empty if the run has no filter, or publishes only scores.
     """

@@ -100,7 +100,7 @@ def _of_kind(model: Model) -> str:
 
 
 def _parity(found: Iterable[Parity | None], *, has_filter: bool) -> str:
-    """Describe the largest difference from float32 that any worker measured when it started."""
+    """Describe the largest difference that a worker measured at its start between its logits and those in float32."""
     tried = [parity for parity in found if parity]
     if not tried:
         return "not tried"

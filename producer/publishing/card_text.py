@@ -41,7 +41,7 @@ def percent_of(part: int, whole: int) -> str:
 
 
 def hub_dataset(spec: RunSpec) -> tuple[str, str | None] | None:
-    """Return the name and revision of the Hub dataset that was read. The revision is None if the last URI names none.
+    """Return the Hub dataset that was read, and the revision in the last of its URIs, which is None if the URI has none.
 
     Returns None if several datasets were read, or files that are not on the Hub.
     """

@@ -35,7 +35,10 @@ NO_CARDS = HubCards()
 
 
 def read_hub_cards(spec: RunSpec) -> HubCards:
-    """Read the cards at the run's revisions. Never raises, so that a missing card does not stop a publication."""
+    """Read the cards of the input dataset and the models, at the revisions that the run used.
+
+    Skips cards that cannot be read, so that they do not stop a publication.
+    """
     licences = {
         scoring.model.name: _metadata("model", scoring.model.name, scoring.model.revision).get("license")
         for scoring in spec.scorings

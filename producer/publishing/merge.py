@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class FileKind:
-    """The differences between merging data files and merging scores files."""
+    """A kind of files to merge, data files or scores files, with all that differs between the two."""
 
     part_of: Callable[[Receipt], RowsOfFile]
     path_of: Callable[[str], str]
@@ -107,7 +107,10 @@ def _merge(ledger: Ledger, spec: RunSpec, output: Output, kind: FileKind, shards
 
 
 def move_rows(ledger: Ledger, output: Output, before: Sequence[Receipt], moved: Sequence[Receipt]) -> None:
-    """Record new receipts for shards of one run, unless one of their receipts has changed meanwhile. May run twice."""
+    """Record new receipts for shards of one run, in the ledger and with the output. May run twice.
+
+    The ledger skips shards that were queued or scored again meanwhile. If it skips any, the output stores no receipt.
+    """
     if ledger.move_rows(before[0].run_id, zip(before, moved, strict=True)) == len(before):
         for receipt in moved:
             output.store_receipt(receipt)

@@ -51,7 +51,8 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     Inspects the output first, and publishes only what is missing or wrong. `hashes` also reads and hashes the published
     files. If stored files of shards are lost or damaged, queues these shards again; a later call publishes the run.
 
-    Raises TransientError or ShardError from the output, such as PublishConflict if other processes keep committing.
+    Raises UsageError if the output has another run, or, unless `without_failed`, if too many rows are bad. Raises
+    TransientError or ShardError from the output, such as PublishConflict if other processes keep committing.
     """
     spec = ledger.spec(run_id)
     if why := _why_not_ready(ledger, run_id, without_failed=without_failed):
@@ -238,7 +239,10 @@ def _why_cancelled(ledger: Ledger, run_id: str) -> str:
 
 
 def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequence[Receipt]) -> bool:
-    """Return whether a finalizer published a cancelled run, but died before it recorded this."""
+    """Return whether a finalizer published a cancelled run, but died before it recorded this.
+
+    If it did not publish the run, notes in the ledger that the publication is over.
+    """
     if not ledger.is_publishing(spec.run_id):
         return False
     if not _repairable(output.inspect(receipts, hashes=False)):
@@ -292,7 +296,8 @@ def _refuse_another_run(spec: RunSpec, output: Output, findings: Sequence[Findin
 def _documents(output: Output, manifest: Manifest, findings: Sequence[Finding]) -> dict[str, bytes]:
     """Return the manifest, card and picture to write, by path. Empty if only data files need repair.
 
-    They describe all runs of the dataset. Leaves out a card that a person has edited.
+    They describe all runs of the dataset. Leaves out a card that a person has edited. Raises UsageError if the dataset that
+    this run extends is gone.
     """
     problems = {finding.path: finding.problem for finding in findings}
     if not {finding.path for finding in _repairable(findings)} & {MANIFEST_PATH, CARD_PATH}:
@@ -352,7 +357,10 @@ def _duplicates_removed(ledger: Ledger, spec: RunSpec, output: Output, receipts:
 
 
 def _tidy(output: Output, receipts: Sequence[Receipt]) -> None:
-    """Remove leftovers. Call this before recording the publication, so that it is repeated after a crash."""
+    """Remove checkpoints, staged files and the run's branch. Logs the output's errors instead of raising them.
+
+    Call this before recording the publication, so that it is repeated after a crash.
+    """
     try:
         with_retries(output.tidy)(receipts)
     except (ShardError, TransientError) as error:

@@ -162,7 +162,8 @@ class _Found:
 def _find(output: Output, spec: RunSpec, receipts: Iterable[Receipt], folder: Path, duplicates: Flags) -> _Found:
     """Set the elements of `duplicates` at the places of duplicate rows to True.
 
-    Returns the texts of all shards, and the texts of the shards that were looked at before.
+    Returns the set of all texts, and the set without the texts that only new shards have. In a new shard, duplicates were
+    never looked for.
     """
     run_id, found = spec.run_id, _Found(_TextSet(), _TextSet())
 
@@ -184,8 +185,8 @@ def _find(output: Output, spec: RunSpec, receipts: Iterable[Receipt], folder: Pa
 def _refuse_lost(receipts: Receipts, found: _Found) -> None:
     """Raise OutputDamaged for shards whose rows were left out as duplicates of texts that are gone.
 
-    A receipt names the set of texts at the time that rows were left out. No text is gone if this is the current set of all
-    shards, or of all shards except the new ones.
+    A receipt names the set of texts at the time that rows were left out. No text is gone if this is one of the
+    two sets in `found`, which `_find` returns.
     """
     there = {str(found.all), str(found.settled)}
     lost = [receipt.shard for receipt in receipts if receipt.duplicates and receipt.unique_texts not in there]
@@ -266,7 +267,10 @@ def add_kept_texts(
 def _kept_texts(
     output: Output, spec: RunSpec, shards: Sequence[Receipt]
 ) -> Iterator[tuple[Receipt, Integers, pa.FixedSizeBinaryArray]]:
-    """Yield each shard with the numbers of its kept rows in the shard, and their digests. The shards share both files."""
+    """Yield each shard with the numbers of its kept rows in the shard, and the digests of their texts.
+
+    All shards must be in one data file and one scores file. Raises OutputDamaged if one of these is lost or damaged.
+    """
     first, row_column = shards[0], spec.row_columns[1]
     try:
         with (

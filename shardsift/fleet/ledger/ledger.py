@@ -89,8 +89,8 @@ class Ledger(Attempts, Results):
     def mark_enqueued(self, run_id: str) -> None:
         """Note that all shards of a run and all receipts found for it are written. Also store the number of shards.
 
-        An extension that is enqueued again may have more shards than its plan, because it keeps shards whose files have
-        gone.
+        This is the number in the ledger, not in the plan: an extension that is enqueued again keeps its shards whose
+        files have gone.
         """
         keys = Keys(run_id)
         self.redis.hset(keys.run, mapping={"complete": 1, "shards": int(self.redis.hlen(keys.shards))})
@@ -222,8 +222,8 @@ class Ledger(Attempts, Results):
         """Queue done shards again because their stored files are lost or damaged. `damaged` maps shards to reasons.
 
         Subtracts their rows from the totals. The run no longer counts as published. A shard that is found damaged three
-        times is failed instead. Skips shards that were scored again after the receipts `of` were read. Returns the
-        number of shards that were queued or failed.
+        times is failed instead. `of` has the receipts that the caller has read: a shard whose data file is no longer the
+        one in its receipt is skipped. Returns the number of shards that were queued or failed.
         """
         files = {receipt.shard: _data_file(receipt) for receipt in of}
         requeued = 0
@@ -262,9 +262,9 @@ class Ledger(Attempts, Results):
         return changed
 
     def refused(self) -> dict[str, int]:
-        """Return the number of recent refusals and repairs, by kind, over all runs.
+        """Count two kinds of recent events in all runs: refused receipts, and shards with lost or damaged files.
 
-        Redis clears them a day after the last one.
+        A receipt is refused if its attempt no longer holds the shard. Redis deletes the counts a day after the last such event.
         """
         return {str(what): int(times) for what, times in sorted(self.redis.hgetall(REFUSED).items())}
 

@@ -43,7 +43,7 @@ class Pace:
 
 
 def read_pace(run: Mapping[str, str], *, now_ms: int, end_ms: int) -> Pace:
-    """Compute the pace from the run's hash.
+    """Compute the pace from the run's fields in Redis.
 
     `end_ms` is the time at which the last shard ended, or now if one is open.
     """
@@ -80,7 +80,7 @@ _FAILURE, _STEERING, _PUBLICATION = TypeAdapter(Failure), TypeAdapter(Steering),
 
 
 def read_state(run: Mapping[str, str]) -> RunState:
-    """Read the state from the run's hash. An empty hash gives the state of an unknown run."""
+    """Read the state from the run's fields in Redis. No fields give the state of an unknown run."""
     published = run.get("published")
     return RunState(
         complete="complete" in run,
@@ -218,7 +218,7 @@ class Results(LedgerBase):
     def retries(self, run_id: str, *, most: int, running: Iterable[RunningShard] = ()) -> list[Failure]:
         """List up to `most` open shards whose last attempt failed.
 
-        Shards in `running` come first, then those with a message, then waiting ones by due time. Leaves out a running
+        Shards in `running` come first, then those whose message was sent, then waiting ones by due time. Leaves out a running
         shard whose current attempt has got further than all earlier ones.
         """
         keys, pipeline = Keys(run_id), self.redis.pipeline()

@@ -20,7 +20,7 @@ ALIVE_SECONDS = 3 * ANNOUNCE_SECONDS
 
 @dataclass(frozen=True, kw_only=True)
 class _State:
-    """The record of a process. `producer run` sets `only_run`, and the process then serves no other run."""
+    """The record that a process announces. `producer run` sets `only_run`, and the process then serves no other run."""
 
     name: str
     only_run: str | None = None
