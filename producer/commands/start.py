@@ -133,7 +133,10 @@ def refilter(
 
 
 def _planned(options: RunOptions, *, as_json: bool) -> "Plan":
-    """Check the options, plan the run and print the plan's notes. Exits with 0 if there is nothing to add."""
+    """Check the options, plan the run and print the plan's notes.
+
+    Exits with 0 if the dataset to extend already has all files of the input.
+    """
     from shardsift.producer.planning.plan import plan_run
 
     with _exit_if_nothing_to_add(as_json=as_json):
@@ -176,7 +179,10 @@ def _asking(start: Callable[..., Done]) -> Done:
 
 
 def _run(plan: "Plan", *, as_json: bool, before: "Published | None" = None, **how: Any) -> None:
-    """Do a planned run on this machine, report how it ended, and exit. `before` is the published dataset that the run changes."""
+    """Do a planned run on this machine, report how it ended, and exit. `how` has further arguments of `run_locally`.
+
+    `before` is the published dataset that the run changes, if it changes one.
+    """
     from shardsift.producer.local.run import run_locally
 
     try:
@@ -215,7 +221,7 @@ def _preview(plan: "Plan", rows: int, *, as_json: bool) -> None:
 def _print_plan(plan: "Plan", *, as_json: bool) -> None:
     """Print what a run would do, and its estimated tokens, hours and cost.
 
-    Raises UsageError if the output cannot be used. Exits with 1 if the run would fail.
+    Raises UsageError if the output cannot be used. Exits with 1 if a sample of the rows shows that the run would fail.
     """
     from shardsift.producer.planning.enqueue import check_output, scored_before
     from shardsift.producer.planning.estimate import estimate_run, ledger_if_it_answers, plan_report

@@ -47,7 +47,8 @@ _VALUES = 256  # upper limit for the number of values of --within
 class Both(NamedTuple):
     """The rows of a shard that have a score in both runs. `labels` has the other run's scores.
 
-    `rows` has the row numbers in the input. `numbers` has the index of each row's value of `--within`.
+    `rows` has the row numbers in the input. `numbers` has the index of each row's value of `--within` in a list of all its
+    values.
     """
 
     shard: str
@@ -63,8 +64,8 @@ class Counts(NamedTuple):
     numbers: Integers  # indices of the values of `--within`
     slots: Integers  # number of thresholds at or below the score
     good: Integers  # 0 or 1
-    scores: Integers  # cells of the scores
-    labels: Integers  # cells of the labels
+    scores: Integers  # cells of the scores, from `_cells`
+    labels: Integers  # cells of the labels, from `_cells`
     rows: Integers
 
     def with_value(self, number: int) -> "Counts":
@@ -74,8 +75,9 @@ class Counts(NamedTuple):
 def compared(subject: Subject, other: ScoredRun) -> Evaluation:
     """Measure the thresholds of a score, with another run's scores as labels.
 
-    The labels are the column of the same name, if the other run has it, otherwise its only score column.
-    Raises UsageError if no row has both scores, or if it is not known which scores of the other run are good.
+    The labels are the other run's score column of the same name, otherwise the one that its filter names, otherwise its
+    only one. Raises UsageError if it has several to choose from, if no row has both scores, or if neither `--positive` nor
+    the other run's filter says which of its scores are good.
     """
     run, column, threshold = subject.run, subject.column, subject.threshold
     label_column = column if column in other.spec.scoring_of else other.column(None)
@@ -136,9 +138,9 @@ def _both(ranked: RankedRun, stored: Iterable[tuple[Receipt, pa.Table]], values:
 
 
 def _counted(shards: Iterable[Both], thresholds: Sequence[float], positive: str) -> tuple[Counts, list[Scores]]:
-    """Count the rows of all shards. Returns the counts, and the quantiles of the first shard, which `_cells` takes as `parts`.
+    """Count the rows of all shards. Raises UsageError if there are none.
 
-    Raises UsageError if there are no rows.
+    Also returns the quantiles of the first shard's scores and labels, which `_cells` takes as `parts`.
     """
     keep, edges = Filter(positive, pa.schema([(LABEL, pa.float32())])), np.array(thresholds, np.float32)
     shape = (_VALUES, len(edges) + 1, 2, _CELLS, _CELLS)
@@ -169,21 +171,26 @@ def _cells(both: Both, parts: Sequence[Scores]) -> Iterator[Integers]:
 
 
 def _ranks(cells: Integers, rows: Integers) -> Floats:
-    """Return the mean rank of each cell's rows, as a share of all rows. Shape (_CELLS,)."""
+    """Return the mean rank of each cell's rows, as a share of all rows. Shape (_CELLS,).
+
+    `rows` has the number of rows of each element of `cells`, in which a cell may occur several times.
+    """
     counted = np.bincount(cells, rows, minlength=_CELLS)
     found: Floats = (np.cumsum(counted) - counted / 2) / counted.sum()
     return found
 
 
 def _spearman(counts: Counts) -> float | None:
-    """Return Spearman's correlation. None if all rows of one run have the same rank."""
+    """Return Spearman's correlation. None if all rows have the same rank in one of the runs."""
     one, other = (_ranks(cells, counts.rows)[cells] - 0.5 for cells in (counts.scores, counts.labels))
     spread = np.sqrt((counts.rows * one**2).sum() * (counts.rows * other**2).sum())
     return float((counts.rows * one * other).sum() / spread) if spread else None
 
 
 def _measured(counts: Counts, threshold_of: Mapping[int, float]) -> list[Measured]:
-    """Measure thresholds. `threshold_of` maps an index among the thresholds of `counts` to the threshold.
+    """Measure the filter at each threshold in `threshold_of`.
+
+    Its keys are the indices of these thresholds in the list that the rows of `counts` were counted by.
 
     All rows are labelled, so both limits of an interval equal the estimate.
     """

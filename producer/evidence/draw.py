@@ -101,8 +101,9 @@ def _equal_parts(sizes: Mapping[Stratum, int], rows: int) -> dict[Stratum, int]:
 def _most_useful(sizes: Mapping[Stratum, int], kept: Set[Stratum], earlier: Earlier, rows: int) -> Counter[Stratum]:
     """Choose how many rows to draw from each stratum, so that the variances of precision and recall become small.
 
-    Each row goes to the stratum in which it reduces the sum of both variances most. Precision and recall are ratios of
-    sums over strata, so the variances are computed for their linear approximations.
+    `kept` has the strata above the threshold. Each row goes to the stratum in which it reduces the sum of both variances
+    most. Precision and recall are ratios of sums over strata, so the variances are computed for their linear
+    approximations.
     """
     share = {stratum: (good + 0.5) / (labels + 1) for stratum, (_, labels, good) in earlier.strata.items()}
     rows_kept = sum(sizes[stratum] for stratum in kept)
@@ -127,7 +128,7 @@ _Hashed = tuple[Integers, Hashes, Integers, Integers]  # each row's cell, hash, 
 
 
 class _SmallestHashes:
-    """The rows with the smallest hashes, at most `most` in each cell."""
+    """The rows with the smallest hashes, at most `most` in each cell. `cells_of` defines a cell."""
 
     def __init__(self, most: int) -> None:
         self._most = most

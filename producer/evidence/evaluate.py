@@ -61,7 +61,7 @@ class Joined:
 
 
 def labels_from(named: Location | ArrowTable, settings: Settings, *, is_weighted: bool = True) -> Labels | ScoredRun:
-    """Read a sheet, or open the run or dataset whose scores are the labels.
+    """Read a sheet of labelled rows, or open the run or dataset whose scores are the labels.
 
     If `is_weighted` is false, every row had the same chance to be drawn, and the sheet needs no weights.
     """
@@ -215,7 +215,8 @@ def _telling(bins: list[Bin]) -> list[Bin]:
 def _joined(run: RankedRun, labels: Labels, thresholds: Sequence[float]) -> Joined:
     """Count the run's rows by score, and find the scores of the sheet's rows. Reads all scores once.
 
-    A row of the sheet gets the score NaN if it has no score in the run, or no value of `--within`.
+    A row of the sheet gets the score NaN if it has no score in the run, is in a drop list, or has a null in the column of
+    `--within`.
     """
     lows = {stratum.low for stratum in labels.strata}
     edges = np.unique(np.array([low for low in (*lows, *thresholds) if np.isfinite(low)], np.float32))

@@ -52,7 +52,10 @@ class Subject:
     source: tuple[str, ...]  # the input, if the user named it
 
     def ranked(self, within: str | None, receipts: Sequence[Receipt] | None = None) -> RankedRun:
-        """Rank the rows by the score, separately for each value of `within`; of all shards unless `receipts` are given."""
+        """Prepare to rank the rows by the score, separately for each value of `within` if it is given.
+
+        `receipts` limits this to the rows of some shards.
+        """
         run = self.run if receipts is None else replace(self.run, receipts=receipts)
         return ranked_by(run, Ranking(score_columns=(self.column,), within=within), self.source)
 
@@ -76,7 +79,10 @@ class StratumLabels:
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """The part of a run that is not compared with the other run: whole shards, and the number of scored rows."""
+    """The part of a run that is not compared with the other run. `shards` is the number of shards left out whole.
+
+    `rows` is the number of scored rows left out, including those of whole shards.
+    """
 
     name: str
     shards: int
@@ -230,7 +236,11 @@ class Evaluation(Evidence):
         return {"alike": [f"{one.alike:.1%}" for one in measured]} if self.agreement else {}
 
     def _limiting_line(self, at: Measured) -> str:
-        """Return a sentence that names the stratum below the threshold that makes the recall most uncertain."""
+        """Say which stratum makes the recall most uncertain.
+
+        It is the stratum below the threshold that may have the most good rows. Empty if all rows below the threshold are
+        good, or if all rows are labelled.
+        """
         lost = [one for one in self.labelled_strata if one.stratum.low < at.threshold and one.good < one.rows]
         if not lost or self.agreement:
             return ""
@@ -254,7 +264,10 @@ def evaluation_of(
     disagreeing: Sequence[DisagreeingRow] = (),
     notes: tuple[str, ...] = (),
 ) -> Evaluation:
-    """Describe the run, what made its scores and who gave the labels, beside the figures. Sorts `values` by precision."""
+    """Make an Evaluation from the figures. Adds the run, the model of its scores, and the judge of the labels.
+
+    Sorts `values` by the lower limit of the precision, the lowest first.
+    """
     run, column = subject.run, subject.column
     model, scoring = model_and_scoring(run.spec, column)
     return Evaluation(
@@ -285,7 +298,7 @@ def label_file(strata: Sequence[StratumLabels], *, file: str, sha256: str, weigh
 
 
 def low_limit(one: Measured, name: str) -> float:
-    """Return the lower limit of the 95 % interval of `precision` or `recall`. If no row is kept, the limit for precision is 0."""
+    """Return the lower limit of a 95 % interval. `name` is `precision` or `recall`. For precision, it is 0 if no row is kept."""
     share = one.precision if name == "precision" else one.recall
     return share.low if share else 0.0
 

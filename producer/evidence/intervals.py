@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Part(NamedTuple):
-    """The number of rows in a part of a stratum, and how many of them are labelled and good.
+    """A part of a stratum: the numbers of its rows, of those that are labelled, and of labelled rows that are good.
 
     `unlabelled_share` is the share of good rows to assume if no row is labelled.
     """
@@ -155,7 +155,10 @@ def most_good_rows(part: Part) -> int:
 
 
 def _limits_of_good_rows(part: Part, *, seed: int) -> tuple[Floats, Floats]:
-    """Draw the number of good rows _DRAWS times for each limit, the lower and the upper. Only unlabelled rows are random."""
+    """Draw numbers of good rows at random, _DRAWS for the lower limit and _DRAWS for the upper limit.
+
+    A labelled row counts by its label, so only the number of good rows among the others is random.
+    """
     random = np.random.default_rng([seed, part.rows, part.labels, part.good])
     shares = random.beta(part.good + 0.5, part.labels - part.good + 0.5, _DRAWS)
     unknown = part.rows - part.labels
@@ -170,6 +173,9 @@ def _share_of(part: Floats, other: Floats, *, without_rows: float) -> Floats:
 
 
 def _share(value: float, low: Floats, high: Floats) -> Share:
-    """Make a share from draws. Widens the interval to include `value`, which may lie outside if a part has no label."""
+    """Make a share with the estimate `value`, and the interval's limits from the draws `low` and `high`.
+
+    Widens the interval to include `value`, which may lie outside if a part has no label.
+    """
     limits = float(np.quantile(low, _LIMITS[0])), float(np.quantile(high, _LIMITS[1]))
     return Share(value=value, low=min(limits[0], value), high=max(limits[1], value))

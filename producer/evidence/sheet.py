@@ -39,7 +39,7 @@ class ArrowTable(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """The rows of a sheet. Some may not be labelled yet."""
+    """The rows of a sheet, which is a file that `producer sample` wrote, or such a table. Some may not be labelled yet."""
 
     table: pa.Table
     name: str  # of the file

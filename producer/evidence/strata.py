@@ -32,7 +32,7 @@ class Stratum:
 
     @property
     def name(self) -> str:
-        """The name in a sheet. It encodes the scores, so that a person who labels cannot read them."""
+        """The stratum's name in a sheet. It encodes the scores, so that a person who labels cannot read them."""
         low, high = np.array([self.low, self.high], np.float32).view(np.uint32).tolist()
         return f"{low:08x}-{high:08x}{'' if self.within is None else f' {quote(self.within)}={self.value}'}"
 
@@ -157,7 +157,7 @@ def text_of(value: str | int | None) -> str:
 
 
 def _ends(rows: Integers, most: int) -> Integers:
-    """Divide cells, the nearest to the threshold first, into at most `most` groups.
+    """Divide cells into at most `most` groups. `rows` has each cell's number of rows, the nearest to the threshold first.
 
     Returns the index of the last cell of each group except the last group.
     """

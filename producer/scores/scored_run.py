@@ -71,7 +71,7 @@ class ScoredRun:
     ) -> list[Edge]:
         """Find the exact scores that divide the rows into `parts` parts with equally many rows.
 
-        If `by` names a column of weights, the parts have equal weight instead.
+        If the keyword `by` names a column of weights, the parts have equal weight instead.
         """
         if parts not in range(2, 101):
             raise UsageError(f"parts={parts!r} is wrong: it is a whole number from 2 to 100.")
@@ -79,7 +79,7 @@ class ScoredRun:
             return edges_of_run(self, options_from(Ranking, ranking), parts, source=texts_of_places(input))
 
     def column(self, named: str | None) -> str:
-        """Return the named score column, otherwise the one in the filter, otherwise the only one.
+        """Return the score column `named`. If that is None, return the one that the filter names, otherwise the only one.
 
         Raises UsageError if the run has no such column, or if there are several to choose from.
         """
@@ -108,7 +108,7 @@ class ScoredRun:
         return histograms_of(self.spec, self.receipts)
 
     def as_json(self) -> dict[str, object]:
-        """Return the JSON of `producer scores --json`. `rows_kept` counts the rows that passed the filter `where`."""
+        """Return the object that `producer scores --json` prints. `rows_kept` counts the rows that passed the filter `where`."""
         return {
             "name": self.name,
             "shards": self.shards,
@@ -240,9 +240,10 @@ def rows_near(
 ) -> list[NearRow]:
     """Return the `count` rows whose scores are nearest to `near`, the lowest score first.
 
-    If `near` is None, the rows are spread evenly over the first shards. `source` has the shards of the input, by name; if
-    it is empty, the rows have no text. Only the first `most_rows` rows of each shard are candidates. Raises ShardError if a
-    file is damaged or the input has changed, TransientError if the network fails.
+    If `near` is None, takes evenly spaced rows of one shard after another, up to `count`. `source` has the shards of
+    the input, by name; if it is empty, the rows have no text. If `most_rows` is given, only so many rows at the start of
+    each shard are candidates. Raises ShardError if a file is damaged or the input has changed, TransientError if the
+    network fails.
     """
     found: list[NearRow] = []
     for receipt, table in stored_scores(run.output_uri, run.receipts, [column]):
@@ -262,9 +263,9 @@ def near_lines(rows: Sequence[NearRow]) -> Iterator[str]:
 
 
 def _rows_of(receipt: Receipt, scores: npt.NDArray[np.float32], near: float | None, count: int) -> list[NearRow]:
-    """Choose up to `count` rows of one shard: the rows with scores nearest to `near`, or evenly spaced rows if it is None.
+    """Choose up to `count` rows of one shard: the rows with scores nearest to `near`, or evenly spaced rows.
 
-    `scores` has the scores of the shard's rows, perhaps only of the first ones.
+    They are evenly spaced if `near` is None. `scores` has the scores of all the shard's rows, or only of the first ones.
     """
     scored = np.flatnonzero(~np.isnan(scores))  # errored rows have no score
     if near is None:

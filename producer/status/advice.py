@@ -45,7 +45,7 @@ def verdict(status: RunStatus) -> str:
 def _failed_in_short(status: RunStatus) -> Iterator[str]:
     """Say how many shards failed, and the cause if there is only one.
 
-    Omits the number if there is one cause and `status.failures` has all failures.
+    Omits the number if `status.failures` has all failures and they have one cause, because the line of the cause has it.
     """
     has_several = len(causes_of(status.failures)) > 1
     if has_several or len(status.failures) < status.counts.failed:
@@ -74,7 +74,7 @@ def troubles(status: RunStatus) -> Iterator[str]:
 
 
 def level(status: RunStatus) -> Level:
-    """Rate how urgently the run needs a person. A doubtful run continues, or waits for a decision."""
+    """Rate how urgently the run needs a person. A `doubtful` run continues, or waits for a person's decision."""
     if status.word in _BAD:
         return "bad"
     is_doubtful = (
@@ -199,7 +199,7 @@ def _on_no_kept_row(status: RunStatus) -> Iterator[str]:
 
 
 def what_it_waits_for(status: RunStatus) -> Iterator[str]:
-    """Say what the run waits for. Empty if it is running or has ended."""
+    """Say what keeps the run from going on, and usually the command that helps. Empty if nothing does."""
     if status.no_writes:
         yield status.no_writes
         return
@@ -239,7 +239,10 @@ def what_it_waits_for(status: RunStatus) -> Iterator[str]:
 
 
 def _on_no_worker(status: RunStatus) -> str:
-    """Say that no worker is seen. A worker that holds a lease may still run without a connection to Redis."""
+    """Say that no worker is seen and, if workers hold shards, when the leases end.
+
+    Such a worker may still run, without a connection to Redis.
+    """
     if not status.running:
         return "No worker serves this run."
     return f"No worker for this run is seen; {_leases_end(status.running)}."
@@ -272,7 +275,7 @@ def _on_machines(status: RunStatus) -> str:
 
 
 def why_unable(status: RunStatus) -> Iterator[str]:
-    """Say why live machines do not serve the run: their folder has another model, or a worker failed there."""
+    """Say why live machines do not serve the run: their model folder has other files, or a worker failed there."""
     if status.other_models:
         yield (
             f"The model {status.other_models[0]} is not as it was when this run was enqueued. Restore its files if they have "

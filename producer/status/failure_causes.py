@@ -60,7 +60,7 @@ def _cause_lines(failures: Sequence[Failure], *, one: str, many: str) -> Iterato
 
 
 def causes_of(failures: Sequence[Failure]) -> dict[Cause, list[Failure]]:
-    """Group failures by error, ignoring names, places and numbers. The cause with the most shards comes first."""
+    """Group failures by error, ignoring names, paths and numbers. The cause with the most shards comes first."""
     groups: dict[Cause, list[Failure]] = {}
     for failure in failures:
         groups.setdefault(tuple(_clauses(failure)), []).append(failure)
@@ -74,7 +74,7 @@ def _bad_rows(cause: Sequence[Failure]) -> str:
 
 
 def _clauses(failure: Failure) -> dict[str, str]:
-    """Split an error into clauses, keyed by their masked text. If it names several rows or lines, keeps only the first."""
+    """Split an error into clauses, keyed by their masked text. Keeps only the first clause about a line or row."""
     error = " ".join(failure.error.split()).removeprefix(f"Shard {failure.shard}: ").removeprefix(f"{failure.shard}: ")
     found, has_place = dict[str, str](), False
     for clause in map(str.strip, _CLAUSE.findall(error)):

@@ -181,7 +181,10 @@ def _has_publish_error(run: RunStatus) -> bool:
 
 
 def _mean(share: Literal["peak_share", "memory_share", "busy_share"]) -> Callable[[RunStatus], _Samples]:
-    """Average a share by device. A series for each worker would remain after its machine is gone."""
+    """Return a function that computes the mean of a share over the running shards, for each device.
+
+    There is no series for each worker, because it would remain after the worker's machine is gone.
+    """
 
     def means(run: RunStatus) -> _Samples:
         known = defaultdict(list)

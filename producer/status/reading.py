@@ -82,7 +82,7 @@ def _slower_formats(receipts: Iterable[Receipt]) -> dict[str, str]:
 
 
 def _other_models(spec: RunSpec, present: Present) -> Iterator[str]:
-    """Yield the run's model folders whose files differ on a machine that serves them, such as `/my/model on box/12`."""
+    """Yield the run's model folders that have other files on a machine now than when it was enqueued: `/my/model on box/12`."""
     enqueued = {model.name: model.revision for model in spec.served_by if model.is_folder}
     for machine in present.machines:
         for model in machine.wanted.models:

@@ -49,7 +49,7 @@ class RunStatus(RunState):
     retries: tuple[Failure, ...] = ()  # last errors of open shards that are tried again; the first hundred
     workers: tuple[WorkerState, ...] = ()  # live workers on its queue that are not stopping
     workers_elsewhere: int = 0  # live workers on other queues
-    other_models: tuple[str, ...] = ()  # its model folders whose files are different on a machine that serves them
+    other_models: tuple[str, ...] = ()  # its model folders that have other files on a machine
     running: tuple[RunningShard, ...] = ()
     where: str | None = None  # the run's filter
     scores_are_stored: bool = False  # in an earlier run's output, so no model is loaded
@@ -83,7 +83,7 @@ class RunStatus(RunState):
 
     @property
     def rows_written(self) -> int:
-        """The rows that the filter has been applied to, including rows of running shards."""
+        """The number of rows that have been filtered, kept or not, including rows of running shards."""
         return self.counts.rows_in + sum(shard.report.rows_written for shard in self.running if shard.report)
 
     @property
@@ -97,7 +97,10 @@ class RunStatus(RunState):
 
     @property
     def is_paused(self) -> bool:
-        """Whether open shards wait for `producer resume`. A paused run without open shards is still published."""
+        """Whether open shards wait for `producer resume`.
+
+        False without open shards: such a run may be published although it was paused.
+        """
         return self.paused is not None and bool(self.counts.open) and not self.cancelled
 
     @property

@@ -25,7 +25,10 @@ Integers = npt.NDArray[np.int64]
 
 
 class EqualTexts:
-    """Collect the rows that are left out although they pass the filter. Several threads may check shards at once."""
+    """A check of a dataset that keeps each text once. Several threads may check shards at once.
+
+    A row that passes the filter may be left out only if an earlier row has its text.
+    """
 
     def __init__(self, published: Published, texts: TextsOnDisk) -> None:
         self._published = published
@@ -40,7 +43,7 @@ class EqualTexts:
         """Return a function that takes the rows that pass the filter, and returns the rows that the data file has.
 
         The function also collects the rows that the data file lacks. It identifies rows by their numbers in the shard.
-        `digests` has the digests of all the shard's rows.
+        `digests` has a digest of the text of each row of the shard.
         """
         row_column = self._published.spec.row_columns[1]
         here = data.table(receipt.kept, [row_column])[row_column].to_numpy() - receipt.first_row

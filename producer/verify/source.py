@@ -51,9 +51,9 @@ def lists_to_check(
 def source_shards(
     uris: tuple[str, ...], receipts: Sequence[Receipt], output_uri: str, spec: RunSpec, left_out: Sequence[str] = ()
 ) -> dict[str, Shard]:
-    """List the shards of the input at `uris`, by name. `left_out` names failed shards of the run.
+    """List the shards of the input at `uris`, by name. `left_out` names failed shards of the run, which are listed too.
 
-    Raises UsageError if the input has none of the scored shards, or if all of them have other bytes now.
+    Raises UsageError if the input has none of the scored shards, or if all that it has have other bytes now.
     """
     files = list_input(*uris, in_subsets=bool(spec.subsets)).shards
     shards = as_scored(named_as_scored(files, spec, receipts, left_out), receipts, left_out)
@@ -100,7 +100,7 @@ def source_faults(
     spec: RunSpec,
     equal_texts: EqualTexts | None,
 ) -> list[Fault]:
-    """Compare a shard with its input. If the run keeps each text once, adds the rows that were left out to `equal_texts`."""
+    """Compare a shard with its input. Adds rows that were left out because of an equal text to `equal_texts`, if it is given."""
     if are_of_other_bytes(shard.identity, receipt.source_identity):
         problem = f"was made of other bytes than {shard.uri} has now ({receipt.source_identity}, not {shard.identity})"
         return [Fault(path=receipt.data.path, problem=problem)]

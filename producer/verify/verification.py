@@ -18,7 +18,7 @@ class Fault:
 
     path: str
     problem: str
-    is_mendable: bool = True  # whether running the command again repairs it; False for foreign files
+    is_mendable: bool = True  # whether the command that made the run repairs it; False for foreign files
 
     def __str__(self) -> str:
         return f"{self.path}: {self.problem}"

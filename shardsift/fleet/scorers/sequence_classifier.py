@@ -169,8 +169,8 @@ def _from_folder(folder: Path, revision: str | None) -> Model:
 def _hub_config(name: str, revision: str | None) -> Path:
     """Download config.json. Returns its path in the cache, in a folder named after the commit.
 
-    Offline, the cached commit may be old. Raises UsageError if there is no such model or no network, and TransientError
-    if the Hub fails for now.
+    If the Hub cannot be reached, takes the cached file, whose commit may be old. Raises UsageError if there is no such
+    model, or neither Hub nor cached file, and TransientError if the Hub fails for now.
     """
     shown = f"the model {name}" + (f" at revision {revision}" if revision else "")
     try:

@@ -11,8 +11,8 @@ from shardsift.fleet.storage.output import MANIFEST_PATH
 def resolve_stored(name: str, revision: str | None) -> Model:
     """Return a model that stands for the run published at a URI. Its revision is a digest of the run's scores.
 
-    `name` is a folder, a bucket or `hf://datasets/…`. Raises UsageError if no run is published there, or if its scores
-    have another revision.
+    `name` is a folder, a bucket or `hf://datasets/…`. Raises UsageError if no run is published there, if its
+    manifest is damaged, or if its scores have another digest than `revision`.
     """
     return model_of(published_run(name, revision))
 
@@ -25,7 +25,9 @@ def model_of(published: Published) -> Model:
 def published_run(uri: str, revision: str | None = None) -> Published:
     """Return the run published at a URI.
 
-    Raises UsageError if there is none or its scores have another revision. Raises TransientError if the network fails.
+    `revision` is the digest that its scores must have, from `scores_revision`; None allows any. Raises UsageError if no run
+    is published there, if its manifest is damaged, or if its scores have another digest. Raises TransientError if the
+    network fails.
     """
     content = manifest_at(uri)
     if content is None:

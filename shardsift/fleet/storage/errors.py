@@ -174,7 +174,7 @@ def _is_about_an_answer(error: Exception) -> bool:
 def _from_client(error: Exception, doing: str) -> ShardError | TransientError:
     """Convert an error of a storage client.
 
-    Most are raised before any answer: the network or the credentials are missing.
+    Most come without an answer of the storage: the network failed, or this machine has no credentials.
     """
     name, status = type(error).__name__, _status_of(error)
     if _ABOUT_CREDENTIALS.search(name):

@@ -161,7 +161,7 @@ class Files:
             self._fs.rm(self._at(path), recursive=True)
 
     def sync_folders(self, paths: Iterable[str]) -> None:
-        """Sync the folders of these files to disk. The folders hold the files' names."""
+        """Sync the folders of these files to disk, because the folders hold the files' names. Does nothing on remote storage."""
         if isinstance(self._fs, LocalFileSystem):
             for folder in {self._at(path).rpartition("/")[0] for path in paths}:
                 _sync_folder(folder)
@@ -196,7 +196,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _sync_folder(folder: str | Path) -> None:
-    """Sync a folder. Ignores the error if the system cannot: unreadable folders and some network mounts."""
+    """Sync a folder to disk. Does nothing if the system cannot: for unreadable folders, and on some network mounts."""
     try:
         _sync(folder)
     except OSError as error:

@@ -253,7 +253,7 @@ class FolderOutput(Output):
                     )
 
     def _withdraw_beside_others(self, spec: RunSpec) -> None:
-        """Undo the reservation and raise UsageError if another run is there.
+        """Undo the reservation and raise UsageError if another run has reserved this output or is published in it.
 
         If two runs reserve at the same moment, at least one of them sees the other.
         """
@@ -330,10 +330,10 @@ class FolderOutput(Output):
     def _whole(
         self, receipts: Sequence[Receipt], published: set[FileDigest], sizes: Mapping[str, int]
     ) -> Receipt | None:
-        """Choose the receipt of a shard whose files all exist. None if there is none.
+        """Choose a receipt whose files all exist, from all receipts of a shard. None if there is none.
 
         Prefers the published receipt, then one whose files are all staged. If there is neither, a publication was
-        interrupted after it moved only some files. If the file sizes then fit several receipts, compares hashes.
+        interrupted after it moved only some files. If several receipts then fit the file sizes, compares hashes.
         """
         there = [receipt for receipt in receipts if all(_size_is_right(file, sizes) for file in output_files(receipt))]
         for holds in (lambda receipt: is_among(receipt, published), lambda receipt: _is_staged_whole(receipt, sizes)):

@@ -49,7 +49,8 @@ SHARDS_A_COMMIT = 5_000  # with two files each; the client's documentation gives
 class HubOutput(Output):
     """An output in a dataset repository. Staged files are blobs that no commit refers to, so readers do not see them.
 
-    Before they are committed, the Hub may drop them, and their receipts are only in the ledger and in `state`.
+    Until they are committed, the Hub may drop them, and their receipts are only in the ledger and, if it is given, in the
+    folder `state`.
     """
 
     def __init__(self, uri: str, run_id: str, state: FolderOutput | None = None) -> None:
@@ -132,7 +133,7 @@ class HubOutput(Output):
     def recovered(self) -> Recovered:
         """Find the receipts of shards that are published, saved on the run's branch, or stored in `state`.
 
-        Saves the shards from `state` to the branch now. Leaves out those whose blobs the Hub has dropped.
+        Saves the shards from `state` to the branch now, and leaves out those of them whose blobs the Hub has dropped.
         """
         with translated(f"Reading the receipts in {self.uri}"):
             manifest = self.manifest()
@@ -274,7 +275,7 @@ class HubOutput(Output):
                     yield entry.path, StoredFile(size_bytes=entry.size, sha256=sha256)
 
     def _manifest(self) -> Manifest | None:
-        """Read the manifest. If it is lost, read it from the last commit that published a run."""
+        """Read the manifest. If it is lost or damaged, read it from the last commit that published a run, if there is one."""
         if manifest := read_manifest(self._content(MANIFEST_PATH)):
             return manifest
         commits = self._api.list_repo_commits(self._repo_id, repo_type="dataset", revision=self._target)
@@ -291,7 +292,7 @@ class HubOutput(Output):
     def _published_runs(self, spec: RunSpec) -> tuple[str, ...]:
         """Return the ids of the runs that are published here.
 
-        Raises UsageError if the repository holds data of others.
+        Raises UsageError if it holds files of others, or another run that this run may neither extend nor replace.
         """
         manifest = self._manifest()
         if manifest is None:

@@ -26,7 +26,7 @@ IN_BUCKET = re.compile(r"hf://buckets/[^/@]+/[^/@]+(/[^@]*)?")  # on the Hub, wh
 
 
 def filesystem_of(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    """Return the file system of a URI and the path there, as fsspec does. Raises fsspec's errors."""
+    """Return the file system of a URI, and the path in it, like fsspec's `url_to_fs`. Raises fsspec's errors."""
     if not is_url(uri):
         return LocalFileSystem(), str(local_path(uri))
     if not uri.startswith("hf://"):

@@ -105,7 +105,7 @@ def problem_of(file: OutputFile, stored: StoredFile | None) -> Problem | None:
 
 
 def has_text(card: bytes) -> bool:
-    """Return whether a card has text after its front matter, which the Hub itself writes for a new repository."""
+    """Return whether a card has text after its front matter. The card that the Hub writes for a new repository has none."""
     return bool(_FRONT_MATTER.sub(b"", card).strip())
 
 

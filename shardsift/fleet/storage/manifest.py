@@ -76,7 +76,7 @@ class ListedRun:
     def listed(self, *, replaced: int = 0) -> "ListedRun":
         """Return this run as an entry of a manifest of several runs.
 
-        Later runs have scored `replaced` of its shards again.
+        `replaced` is the number of its shards that later runs have scored again. They no longer count as its shards.
         """
         return ListedRun(
             run_id=self.run_id,
@@ -108,7 +108,7 @@ class Manifest(ListedRun):
         return Receipts(receipt for receipt in self.receipts if receipt.run_id in run_ids)
 
     def current(self, run_id: str, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
-        """Return the receipts of a run, without those of shards that a later run has scored again."""
+        """Return the `receipts` of a run, without those of shards that a later run has scored again."""
         if run_id not in self.run_ids[:-1]:
             return receipts
         later = {*self.run_ids[self.run_ids.index(run_id) + 1 :]}
@@ -122,7 +122,7 @@ class Manifest(ListedRun):
     def gives_way_to(self, spec: RunSpec) -> bool:
         """Return whether a run with this spec may replace this dataset in its output.
 
-        It may if it runs in place, and filters exactly the scores that are stored here.
+        It may if it reads its scores from its own output, and they are exactly the scores of this dataset.
         """
         found = {one.scores_from.revision for one in spec.scorings if one.scores_from}
         return spec.is_in_place and found == {scores_revision(self.receipts)}
@@ -190,8 +190,9 @@ def _listed(file: pq.ParquetFile, digest: "_Digest", run_id: str) -> Iterator[Re
 
 
 def joined(there: Manifest | None, own: Manifest) -> Manifest:
-    """Return the manifest to publish: `own`, with the other runs of `there` added if they form one dataset.
+    """Return the manifest to publish. `there` is the manifest that the output has, `own` the one of this run.
 
+    If this run is in `there` or extends its dataset, the result also lists the other runs of `there`. Otherwise it is `own`.
     If several runs list a shard, only the receipt of the latest run stays.
     """
     if there is None or not (own.run_id in there.run_ids or there.grows_by(own.spec)):
@@ -230,7 +231,7 @@ def _of_all(runs: Sequence[ListedRun]) -> RunSpec:
 
 
 def last_manifest(copies: Mapping[str, Manifest | None]) -> Manifest | None:
-    """Restore a lost manifest from the copies that runs keep, given by run id. None if there are no copies.
+    """Restore a lost manifest from the copies that runs keep, given by run id. None if no copy can be read.
 
     A run keeps the manifest that it extends, and later the manifest that it publishes.
     """
@@ -253,9 +254,10 @@ def replaced_files(before: Manifest | None, after: Manifest | None) -> list[str]
 
 
 def is_outdated(before: Manifest | None, after: Manifest | None, run_id: str) -> bool:
-    """Return whether publishing `after` over `before` would lose receipts of other runs.
+    """Return whether publishing `after` in place of `before` would lose receipts of runs other than `run_id`.
 
-    Receipts of shards that the run `run_id` has scored again may go. All may go if it replaces the dataset in place.
+    Receipts of shards that `run_id` has scored again do not count as lost. No receipt does if `Manifest.gives_way_to` allows
+    the run to replace the dataset.
     """
     if before is None or after is None or before.gives_way_to(after.spec):
         return False
@@ -276,8 +278,8 @@ def findings(
 ) -> Iterator[Finding]:
     """Find what is wrong with an output. It should hold these receipts' files, a manifest that lists them, and a card.
 
-    `content` is the content of the manifest. If the manifest is lost, `last` returns the last one. Files of other runs
-    in the manifest are not checked.
+    `content` is the content of the manifest. If it cannot be read, `last` is called for the last manifest that was
+    published. Files of other runs that the manifest lists are not checked.
     """
     manifest = read_manifest(content)
     listed = manifest or last()
@@ -329,7 +331,10 @@ def _hashed(lines: Iterable[str]) -> str:
 
 
 class _Digest:
-    """A digest of rows as one JSON list, with only one row in memory at a time. Rows must be as pyarrow reads them."""
+    """A digest of rows as one JSON list, with only one row in memory at a time.
+
+    Takes rows as pyarrow reads them, also before they are written, so that writer and reader get the same digest.
+    """
 
     def __init__(self, run: bytes) -> None:
         self._sha256 = sha256(run + b"\n")

@@ -26,7 +26,8 @@ from shardsift.fleet.storage.parquet import RowGroups
 def open_output(uri: str, run_id: str, *, state_uri: str | None = None) -> Output:
     """Open the output at a URI: `hf://datasets/<user>/<name>`, a folder, a bucket, or any URL that fsspec can write.
 
-    `state_uri` is a folder or bucket for state that a dataset on the Hub cannot keep. Raises UsageError for other URIs.
+    For a dataset on the Hub, `state_uri` is a folder or bucket for receipts and checkpoints, which the dataset cannot keep.
+    Raises UsageError for any other URI.
     """
     if not is_on_hub(uri):
         return FolderOutput(uri, run_id)

@@ -162,7 +162,8 @@ class Output(Protocol):
     def manifest(self) -> "Manifest | None":
         """Read the manifest that is published here. None if nothing is published here.
 
-        If the manifest is lost or damaged, reads the last one, if the output has it.
+        If it is lost or damaged, returns what the output still has of it: on the Hub, the manifest in the last commit that
+        published a run; otherwise the one restored from the copies that the runs keep. None if there is neither.
         """
 
     def is_published(self) -> bool:
@@ -286,7 +287,7 @@ _OF_INPUT = {
 def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> OutputTaken:
     """Make the error for an output that holds another run.
 
-    `there` is the disclosed spec of that run; None if unreadable.
+    `there` is that run's spec as `disclosed_spec` stores it, None if it cannot be read. `here` is the spec of this run.
     """
     advice = "Choose another --output, or use that run's options to continue it."
     differing = _differing(there, here)
@@ -342,7 +343,7 @@ def refuse_files_of_others(uri: str, names: Collection[str], card: bytes | None)
 def differences_in_meaning(there: RunSpec, here: RunSpec) -> list[str]:
     """Return the differences that keep the rows of two runs from forming one dataset. Empty if there are none.
 
-    `there` is a disclosed spec.
+    `there` is a spec from `disclosed_spec`, without private paths and names. `here` is the complete spec of a run.
     """
     return [_NAMES.get(name, name.replace("_", " ")) for name in _differing(there, here) or () if name not in _OF_INPUT]
 

@@ -89,7 +89,7 @@ class ParquetFileWriter:
 class RowGroups:
     """A reader for files of ParquetFileWriter.
 
-    It keeps the last row group in memory, which the next shard may share.
+    It keeps the last row group in memory, because the next shard may have rows in it.
     """
 
     def __init__(self, file: pq.ParquetFile) -> None:

@@ -43,9 +43,9 @@ class RunBranch:
         self._receipts_folder = f".shardsift/{run_id}/receipts"
 
     def create_target(self) -> None:
-        """Create the branch to publish on if it does not exist. Raises UsageError for a missing pull request.
+        """Create the branch to publish on if it does not exist. Raises UsageError if it is a pull request that does not exist.
 
-        The branch starts at the repository's first commit, because main may hold another dataset.
+        The new branch starts at the repository's first commit, because main may hold another dataset.
         """
         if self._target in self._heads():
             return
@@ -64,14 +64,16 @@ class RunBranch:
         return self._reserved_at(self._run_id) is not None
 
     def reserved_by_other(self, published: Collection[str]) -> str | None:
-        """Return another run that has reserved the repository, or None.
+        """Return the id of another run that has reserved the repository, or None.
 
-        Runs in `published` no longer need their reservation.
+        `published` has the ids of published runs, whose reservations no longer count.
         """
         return next(iter(self._reservations(published)), None)
 
     def reserve(self, spec: RunSpec, published: Collection[str]) -> str | None:
-        """Reserve the repository by committing the spec to the branch. Returns another run if that run has reserved it.
+        """Reserve the repository by committing the spec to the run's branch.
+
+        Returns the id of another run if that run has reserved the repository already, otherwise None.
 
         If two runs reserve at the same moment, at least one sees the other after its own commit. A run that sees
         another continues only if its own commit is earlier by the Hub's clock; otherwise it removes its branch. So at
@@ -147,7 +149,7 @@ class RunBranch:
         return dropped
 
     def receipts(self) -> list[Receipt]:
-        """Return the receipts of all waves whose files are still on the branch."""
+        """Return the receipts of all waves, without those whose files are no longer on the branch."""
         head = self.head()
         return self.of_those_in(head, list(self._stored_receipts(head))) if head else []
 
@@ -215,7 +217,7 @@ class RunBranch:
         return next((commit.created_at for commit in commits if commit.title == _reservation(run_id)), None)
 
     def _document(self, wave: Sequence[Receipt]) -> dict[str, bytes]:
-        """Return the file of a wave's receipts. Its name is a digest, so a repeated wave writes the same file."""
+        """Return the path and content of a file with a wave's receipts. Its name is a digest, so a repeated wave has the same."""
         content = b"".join(receipt.to_json() + b"\n" for receipt in wave)
         name = hashlib.sha256(content).hexdigest()[:16]
         return {f"{self._receipts_folder}/{name}.jsonl": content}
