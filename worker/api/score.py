@@ -270,7 +270,11 @@ def _parted(keywords: LoadAndScoreKeywords) -> tuple[LoadKeywords, ScoreKeywords
 
 
 def _checked_names(model: Any) -> Mapping[str, Location]:
-    """Return the models by name; a single model has the empty name. Raises UsageError for unusable names."""
+    """Return the models by name. A single model gets the empty name.
+
+    Raises UsageError if `model` is neither a location nor a dict, if the dict is empty, or if its names are equal or
+    cannot begin the name of a column.
+    """
     if isinstance(model, (str, os.PathLike)):
         return {"": model}
     if not isinstance(model, Mapping):
@@ -293,7 +297,7 @@ def _scored(
 ) -> tuple[tuple[Scoring, ...], Iterator[tuple[Scores, ...]]]:
     """Return the scorings, and an iterator that scores the texts window by window.
 
-    `scorers` maps score columns to scorers.
+    `scorers` maps the name of each score column to its scorer.
     """
     models = {column: one.model for column, one in scorers.items()}
     scorings = scorings_of(models, has_pairs=text_pairs is not None, **keywords)
@@ -303,7 +307,7 @@ def _scored(
 def scorings_of(
     models: Mapping[str, Model], *, has_pairs: bool, **keywords: Unpack[ScoreKeywords]
 ) -> tuple[Scoring, ...]:
-    """Make a scoring for each model. `models` maps score columns to models.
+    """Make a scoring for each model. `models` maps the name of each score column to its model.
 
     Does not apply the recipe's template, because the texts of `score` are complete. Raises TypeError for unknown
     options, and UsageError for invalid ones.

@@ -57,7 +57,10 @@ def aligned_windows(
 
 
 def check_are_columns(texts: Any, text_pairs: Any) -> None:
-    """Raise TypeError unless both are columns, and ValueError if both lengths are known and differ. Reads no texts."""
+    """Raise TypeError unless `texts` is a column and `text_pairs` is a column or None. Reads no texts.
+
+    Raises ValueError if both lengths are known and differ.
+    """
     check_is_one_column(texts)
     if text_pairs is None:
         return

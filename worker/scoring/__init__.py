@@ -27,7 +27,7 @@ Encoded = TypeVar("Encoded")
 
 
 def always(rows: int) -> bool:
-    """Never stop scoring early. This is the default `GoOn`."""
+    """Return True, so that all batches are scored. This is the default `GoOn`."""
     return True
 
 
@@ -104,7 +104,7 @@ class ScorerInfo:
     matmul_peak: float | None = None  # operations per second of the device on the model's matrices, if measured
     parity: ParityTrial | None = None  # comparison with the plain model's logits, if made
     refused_dtypes: tuple[str, ...] = ()  # formats that the parity gate refused before this one
-    faulty_ways: tuple[str, ...] = ()  # ways to run batches that ended an earlier process
+    faulty_ways: tuple[str, ...] = ()  # ways to run batches, such as graphed, that ended an earlier process
 
 
 class Scorer(Protocol[Encoded]):
@@ -152,7 +152,7 @@ class Reading:
 
 @runtime_checkable
 class ModelScorer(Protocol):
-    """A scorer whose model can read texts in several ways, and share work with other models."""
+    """A scorer whose model can read texts in several ways, and can share work with other models."""
 
     def reading(self, reading: Reading) -> Scorer[Any]:
         """Make a scorer with this reading. Raises ModelError if the model does not support it."""
@@ -171,7 +171,10 @@ class ModelScorer(Protocol):
         """
 
     def joined_with(self, others: Sequence[Scorer[Any]]) -> Scorer[Any] | None:
-        """Make one scorer that gives the outputs of this one and `others` side by side. None if joining saves no work."""
+        """Make one scorer that gives the outputs of this one and `others` side by side.
+
+        Returns None if joining them would save no work.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,8 +247,8 @@ Floats = npt.NDArray[np.float32]
 def apply(function: str, logits: Floats) -> Floats:
     """Turn logits into scores by `function`: sigmoid, softmax, or none, which returns them unchanged.
 
-    Both have shape (rows, outputs). The last bits of `exp` depend on the CPU. It is computed in float64, so that
-    rounding to float32 drops these bits, and stored logits give the same scores on every CPU.
+    Logits and scores have shape (rows, outputs). `exp` is computed in float64. Its last bits depend on the CPU, and
+    rounding to float32 drops them, so stored logits give the same scores on every CPU.
     """
     if function == "none":
         return logits

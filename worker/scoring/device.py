@@ -108,7 +108,7 @@ def _allocates(setting: str) -> bool:
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Return whether bfloat16 is faster than float32 on this device: it has tensor cores, AMX or AVX512-BF16."""
+    """Return whether bfloat16 is faster than float32 on this device, because it has tensor cores, AMX or AVX512-BF16."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type == "cpu":
@@ -122,7 +122,10 @@ def has_packed_attention(device: torch.device) -> bool:
 
 
 def device_use(device: torch.device) -> DeviceUse:
-    """Read the use of an NVIDIA GPU. Both values are None for other devices: a CPU's would be the whole machine's."""
+    """Read the shares of an NVIDIA GPU's memory and time that are in use. A share is None if it cannot be read.
+
+    For other devices, both shares are None, because a CPU's shares would be those of the whole machine.
+    """
     if device.type != "cuda":
         return DeviceUse()
     return DeviceUse(
@@ -140,7 +143,7 @@ def answer_of(ask: Callable[[], float]) -> float | None:
     """Call `ask`, which reads a value from the GPU's driver. Returns None if it fails, for whatever reason.
 
     NVML needs the package nvidia-ml-py, which has its own errors, and does not report the use of a MIG slice. After a
-    fault of the device, CUDA fails, too. An error must not end the calling thread, because this thread renews a lease.
+    fault of the device, CUDA fails, too. The caller may be the thread that renews a lease, which an error must not end.
     """
     try:
         return ask()
@@ -212,12 +215,13 @@ class Candidate:
 
 
 def _formats(dtype: str, device: torch.device, model_type: str, first: str | None) -> list[str]:
-    """List the formats to try, best first: the named one or, for "auto", faster 16-bit ones, then float32.
+    """List the number formats to try, best first. A `dtype` other than "auto" is the only one.
 
-    "auto" begins with `first` if the device is fast at that format.
+    "auto" stands for the 16-bit formats that the device is fast at, then float32. If the device is fast at `first`, it
+    stands for `first`, then float32.
 
-    float16 is eight times as precise as bfloat16 but overflows at 65,504. It is tried for models whose activations are
-    known to be small, and refused if a logit of the sample is not finite.
+    float16 is eight times as precise as bfloat16, but overflows at 65,504. So if the device is fast at both, float16 is
+    tried only for families whose activations are known to be small.
     """
     if dtype != "auto":
         return [dtype]
@@ -242,10 +246,10 @@ def candidates(
     ways: Sequence[Way] = ("padded",),
     may_be_plain: bool,
 ) -> list[Candidate]:
-    """List the candidates, best first: each format with each of the `ways`, but float32 only with "padded".
+    """List the candidates, best first: each format with each of the `ways`. float32 is only combined with "padded".
 
-    With `may_be_plain`, two more follow unless `dtype` is a 16-bit format: float32 with "plain" and with "unpadded".
-    The parity gate refuses "unpadded" only if a logit is not finite.
+    With `may_be_plain`, two candidates are added at the end unless `dtype` is a 16-bit format: float32 with "plain",
+    and float32 with "unpadded". The parity gate refuses "unpadded" only if a logit is not finite.
     """
     formats = _formats(dtype, device, model_type, first)
     found = [Candidate(dtype=one, way=way) for one in formats for way in ways if one != "float32" or way == "padded"]
@@ -261,7 +265,7 @@ def convert(model: Any, dtype: str) -> None:
 
 
 def keep_heads_in_float32(model: Any) -> None:
-    """Convert the head to float32. A part that is offloaded has no weights on a device, and stays unchanged."""
+    """Convert the head to float32. A head whose weights are offloaded stays unchanged."""
     for head in _heads(model):
         if not any(weights.is_meta for weights in head.parameters()):
             head.float().register_forward_pre_hook(_inputs_to_float32)

@@ -1,4 +1,4 @@
-"""Run all batches of a window. A batch that does not fit in memory is halved. A single row gets an error instead."""
+"""Run all batches of a window. A batch that does not fit in memory is halved. A single sequence gets an error instead."""
 
 import threading
 from collections import deque
@@ -15,7 +15,7 @@ from shardsift.worker.scoring.backends import Backend
 from shardsift.worker.scoring.peak import DeviceWork
 from shardsift.worker.scoring.tokenizing.tokens import Int64s, Sequences, Tokens, padded_tokens, plan_batches
 
-Known = npt.NDArray[np.bool_]  # shape (texts,)
+Known = npt.NDArray[np.bool_]  # shape (sequences,)
 
 _NO_MEMORY = "not enough memory for this row"
 _SIGNS_OF_NO_MEMORY = (
@@ -44,17 +44,19 @@ def launch(
     known: Known | None = None,
     work: DeviceWork | None = None,
 ) -> Callable[[], Scores]:
-    """Give all batches to the device. Returns a function that waits for the results; any thread may call it, once.
+    """Give all batches of a window to the device. Returns a function that waits for the scores.
 
-    That function returns the logits of the texts, in order. A batch is skipped if all its texts are `known`. `missing`
-    lists the texts of batches that were skipped or not reached.
+    Any thread may call that function, once. Its result has the logits of each sequence, in order. A batch is skipped if
+    all its sequences are `known`. The result's `missing` lists the sequences that were skipped, or not reached because
+    `go_on` returned False.
 
-    The same window must always give the same bytes, so the result does not depend on what was scored before. A budget
-    that is lowered for lack of memory applies only to this window, and a batch is computed as a whole or not at all.
-    Results are copied from the device once, at the end. If memory runs out only then, the window is computed again with
-    half the budget. A text with an id outside the model's `vocabulary` is errored. Raises MemoryError if a row does not
-    fit in memory although a row at least as long did, because then the machine is short of memory and the row is not at
-    fault. Raises DeviceFault if the device fails.
+    The same window must always give the same bytes. So a batch is computed as a whole or not at all, and a token budget
+    that is lowered for lack of memory applies only to this window. Results are copied from the device once, at the end.
+    If memory runs out only then, the window is computed again with half the budget.
+
+    A sequence with an id outside the model's `vocabulary` is errored, as is one that does not fit in memory alone. But
+    if a sequence at least as long did fit, the machine is short of memory, and MemoryError is raised. Raises DeviceFault
+    if the device fails.
     """
     run = partial(_run_batches, backend, tokens, vocabulary=vocabulary, go_on=go_on, known=known, work=work)
     done, errors = run(max_batch_tokens)
@@ -184,9 +186,9 @@ def _scores(done: list[tuple[Int64s, torch.Tensor]], errors: dict[int, str], sha
 
 
 def _fetched(logits: list[torch.Tensor]) -> npt.NDArray[np.float32]:
-    """Copy all logits from the device at once. Errors of work that was queued on a GPU are raised here.
+    """Copy all logits from the device at once. Raises errors of batches that a GPU had not computed yet.
 
-    Raises MemoryError for a lack of memory, and DeviceFault for any other error.
+    These are MemoryError for a lack of memory, and DeviceFault for any other error.
     """
     try:
         fetched: npt.NDArray[np.float32] = torch.cat(logits).cpu().numpy()

@@ -18,11 +18,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class GpuNotes:
-    """Remembers facts, each in a file of `folder`. Without a folder, none is remembered.
+    """Remembers facts about a model on a GPU, each in a file of `folder`. Without `folder`, nothing is remembered.
 
-    A fact holds only for the same `about`, driver and package versions. In `worker_folder`, a child process notes what
-    it is trying. If it dies, the next child of the same worker reads the note. No other worker reads it, so if the
-    whole worker is killed, the trial is not blamed.
+    A fact holds only for the same `about`, driver and package versions. Each child process of a worker notes in
+    `worker_folder` which way to run batches it is trying. If two children in a row die while they try it, later
+    processes avoid this way. No other worker reads these notes, so a trial is not blamed if the whole worker is killed.
     """
 
     folder: Path | None = None
@@ -43,7 +43,7 @@ class GpuNotes:
 
     @contextmanager
     def trying(self, way: str) -> Iterator[None]:
-        """Leave a note for the worker's next process if this process dies within the block."""
+        """Note that this process is trying a way to run batches. The note stays if the process dies within the block."""
         deaths = self._deaths(way)
         if deaths:
             with deaths.open("a") as file:
@@ -55,7 +55,7 @@ class GpuNotes:
                 deaths.unlink(missing_ok=True)
 
     def fault_of(self, way: str) -> str | None:
-        """Return how this way to run batches ended an earlier process. None if the way may be tried."""
+        """Return why this way to run batches must be avoided. None if it may be tried."""
         deaths = self._deaths(way)
         if deaths and deaths.exists() and deaths.stat().st_size >= _MOST_DEATHS:
             self.store(way, f"{_MOST_DEATHS} processes in a row died while they tried it")

@@ -29,7 +29,7 @@ class DeviceWork:
 
     `seconds_at_peak` divided by the seconds that the work took is the share of the peak, also known as MFU (Chowdhery
     et al., PaLM, 2022, appendix B, https://arxiv.org/abs/2204.02311). Only operations on the texts' own tokens count,
-    so padding and waiting lower the share, and work that a backend saves raises it.
+    so padding and waiting lower the share. Operations that a backend saves are counted all the same, and raise the share.
     """
 
     def __init__(self, shape: ModelShape, peak: float) -> None:

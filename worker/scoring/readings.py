@@ -29,12 +29,12 @@ class TextReader:
 
 
 def text_reader(reading: Reading, tokenizer: TextTokenizer, outputs: int, *, model: str) -> TextReader:
-    """Make a reader of passages, hypotheses or both for a model with this many outputs.
+    """Make a reader for texts in passages, with hypotheses, or both. `outputs` is the number of the model's outputs.
 
     The logits of a text's passages are pooled for each output, before any activation. With hypotheses, the model tests
     each hypothesis on each passage, and the reader has one output per hypothesis. Softmax over these outputs, or
-    sigmoid with `multi_label`, gives the pipeline's scores. Raises ModelError if the tokenizer does not support the
-    reading, or a hypothesis or stride is too long.
+    sigmoid with `multi_label`, gives the scores of transformers' zero-shot pipeline. Raises ModelError if the tokenizer
+    does not support the reading, or if a hypothesis or stride is too long.
     """
     hypotheses, pool = reading.hypotheses, POOLS[reading.pool]
     try:
@@ -80,11 +80,11 @@ POOLS: dict[str, Combine] = {"max": _max, "mean": _mean}
 
 
 def _logit_of_each(hypotheses: Hypotheses, pool: Combine) -> Combine:
-    """Make a function that computes each text's logit for each label.
+    """Make a function that turns the model's outputs for pairs of passage and hypothesis into one logit per label.
 
-    Its input is the model's outputs for each pair of passage and hypothesis. `pool` combines a text's passages. The
-    softmax over entailment and contradiction is the sigmoid of their difference, so with `multi_label` that difference
-    is the logit.
+    The logit is the model's output for entailment. With `multi_label`, it is the difference between entailment and
+    contradiction, because the sigmoid of this difference is the softmax over the two. `pool` combines the logits of a
+    text's passages.
     """
     labels = len(hypotheses.texts)
     contradiction = -1 if hypotheses.entailment == 0 else 0  # as in the pipeline

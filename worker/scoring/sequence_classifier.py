@@ -56,7 +56,7 @@ class SequenceClassifier:
     max_batch_tokens: int
     parity: ParityTrial | None = None  # comparison with the plain model's logits, if made
     refused_dtypes: tuple[str, ...] = ()  # formats that the parity gate refused before this one
-    faulty_ways: tuple[str, ...] = ()  # ways to run batches that ended an earlier process
+    faulty_ways: tuple[str, ...] = ()  # ways to run batches, such as graphed, that ended an earlier process
     config: Any = None  # the transformers config
     work: DeviceWork | None = None  # since `metered`; for classifiers that share an encoder, counted by the first
     reader: TextReader | None = None  # None: each text is one sequence
@@ -89,8 +89,8 @@ class SequenceClassifier:
     def score(self, texts: AnyTexts, go_on: GoOn = always) -> Scores:
         """Compute the logits of each text, in order.
 
-        They are those of `pipeline("text-classification", function_to_apply="none", truncation=True)`. Calls `go_on`
-        after each batch. If it returns False, the remaining rows are `missing`.
+        They are the scores of `pipeline("text-classification", function_to_apply="none", truncation=True)`. Calls
+        `go_on` after each batch. If it returns False, stops, and the remaining rows are `missing` in the result.
         """
         return self.score_encoded(self.encode(texts), go_on)
 
@@ -116,11 +116,11 @@ class SequenceClassifier:
         )
 
     def score_encoded(self, encoded: EncodedRows, go_on: GoOn = always, earlier: Scores | None = None) -> Scores:
-        """Score encoded rows.
+        """Score encoded rows, until `go_on` returns False.
 
-        `earlier` has the scores of an interrupted call for the same rows. Skips a batch if `earlier` has all its rows,
-        and takes missing rows from `earlier`. A text is errored if one of its sequences cannot be scored. It is
-        missing if one of its sequences was not reached and `earlier` lacks the text.
+        `earlier` has the scores of an interrupted call for the same rows. A batch is skipped if `earlier` has the rows
+        of all its sequences. A row is errored if one of its sequences cannot be scored. Otherwise, if one of its
+        sequences was skipped or not reached, the row is taken from `earlier`. It is missing if `earlier` lacks it, too.
         """
         return self.launch(encoded, go_on, earlier)()
 
@@ -140,9 +140,10 @@ class SequenceClassifier:
         return lambda: self._of_rows(encoded, logits(), earlier)
 
     def _without_overflow(self, sequences: Sequences, found: Scores) -> tuple[Scores, Indices]:
-        """Score each sequence that overflows in float16 again, alone and in float32.
+        """Score the sequences that overflowed in float16 again, in float32 and one at a time.
 
-        Returns the scores, and the indices of the sequences for which this succeeded.
+        `found` has the scores of all sequences. Returns them with the new scores, and the indices of the sequences that
+        now have finite scores.
         """
         odd = np.array([one for one, reason in found.errors.items() if reason == NOT_FINITE], dtype=np.int64)
         if self.in_float32 is None or not len(odd):

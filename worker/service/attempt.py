@@ -110,10 +110,10 @@ class Attempt:
         return receipt
 
     def _begin_next(self) -> None:
-        """Allow the next shard to begin beside this one.
+        """Allow the next shard to begin beside this one, unless this is a retry.
 
-        A retry runs alone. Otherwise, if the other shard killed the process, the crash would also count against the
-        retried shard, which might then fail.
+        If another shard ran beside a retry and killed the process, the crash would count against both, and the retried
+        shard might fail.
         """
         if self.may_begin_next.is_set() or self.claim.attempt > 1:
             return
@@ -140,9 +140,10 @@ class Attempt:
         return line
 
     def _record_failure(self, error: BaseException) -> None:
-        """Record an error in the ledger.
+        """Record an error of this attempt in the ledger.
 
-        Its type decides: the shard fails, is retried later or on another machine, or the attempt counts as a crash.
+        By the type of the error, the shard fails, is retried later, is left to other machines for a while, or the
+        attempt counts as a crash.
         """
         claim, trace = self.claim, traceback.format_exc()
         ours, what, fields = _classified(error), claim.what_in_full, claim.log_fields
@@ -163,7 +164,7 @@ class Attempt:
                 self.child.ledger.record_crash(claim, str(ours), trace)
 
     def give_back(self) -> None:
-        """Give a claimed shard back while another thread is in `run`."""
+        """Give the shard back if it is claimed. For use while another thread is in `run`."""
         if self._is_claimed:
             what = self.claim.what
             logger.warning("%s is given back in the middle of a batch or an upload", what, extra=self.claim.log_fields)

@@ -23,10 +23,10 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def open_checkpoint(claim: Claim, ledger: Ledger, output: Output, stopping: threading.Event) -> Iterator[Checkpoint]:
-    """Open the checkpoint of a claimed shard.
+    """Open the checkpoint of a claimed shard. On exit, waits for the storing of finished windows, which may fail.
 
-    Waits for Redis. On exit, waits until every finished window is stored or could not be stored. Raises TransientError
-    if a checkpoint stored with the output cannot be read, and Stopped if the worker stops while it waits.
+    On entry, waits while Redis does not answer, and raises Stopped if the worker stops meanwhile. Raises TransientError
+    if the part of the checkpoint that is stored with the output cannot be read.
     """
     found = wait_for_redis(lambda: ledger.saved_scores(claim), stopping)
     if claim.spilled:

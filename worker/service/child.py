@@ -40,8 +40,8 @@ logger = logging.getLogger(__name__)
 class ScoringChild:
     """The state that a child's tasks share: settings, ledger, scorers and shards in hand. Also stops the process.
 
-    `scorers` maps each model's queue to its scorer. `followed` is the number format that was tried first when the
-    models were loaded, because an open run is scored in it. None if there was no such run.
+    `scorers` maps each model's queue to its scorer. If an open run was already scored in some number format when the
+    models were loaded, this format was tried first, and is `followed`. Otherwise, `followed` is None.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class ScoringChild:
         """Handle a shard that was refused because its run uses another number format than this worker.
 
         Looks up the format of the oldest run that needs workers. If there is no such run, or it uses this worker's
-        format, pauses for a few seconds. If this process tried that format first when it loaded its models, ends the
-        worker. Its supervisor then leaves the queue to other machines. Otherwise exits, so that a new process tries
-        that format first.
+        format, pauses for a few seconds. If it uses another format, replaces this process by one that tries that format
+        first. But if this process itself tried it first, in vain, ends the worker. Its supervisor then leaves the queue
+        to other machines.
         """
         wanted = format_to_follow(self.ledger, worker_queue(self.scorers))
         if wanted in (None, self.number_format):  # other runs need this worker's format
@@ -103,7 +103,8 @@ class ScoringChild:
     def on_stop_signal(self) -> None:
         """Handle the parent's signals: the first stops the worker at the next batch, the second exits immediately.
 
-        SIGTERM may reach the whole process group. It also stops the worker at the next batch, but is not counted.
+        A SIGTERM also stops the worker at the next batch. It is not counted as one of these signals, because it may have
+        been sent to the whole process group.
         """
         if self._parent_spoke:
             threading.Thread(target=self.end_now, name="end now").start()

@@ -21,13 +21,13 @@ class ShardWork(Protocol):
         """Do the work. Sets the event when the next shard may begin. Returns a line for Flower to show."""
 
     def give_back(self) -> None:
-        """Give the shard back while another thread is in `run`."""
+        """Give the shard back. For use while another thread is in `run`."""
 
 
 class InHand:
     """Works on shards in threads, at most two at a time.
 
-    The next shard may begin when all windows of the previous one are on the device, or will be within seconds.
+    The next shard may begin when all windows of the one before are on the device, or will be there within seconds.
     """
 
     def __init__(self) -> None:
@@ -43,8 +43,9 @@ class InHand:
     def begin(self, run_id: str, shard: str, work: ShardWork) -> str:
         """Work on a shard in a thread. Returns a sentence for Flower.
 
-        Returns when this shard is done, or when the previous one is done and the next one may begin beside this one.
-        Raises the work's error if it has failed by then.
+        Waits until this shard is done, or until the next shard may begin beside it. In the second case, also waits
+        until the shard before this one is done, so that two are in hand at most. Raises the work's error if it has
+        failed by then.
         """
         may_begin_next, is_done = threading.Event(), threading.Event()
         working = self._threads.submit(self._reported, run_id, shard, may_begin_next, work)
@@ -78,7 +79,7 @@ class InHand:
         return len(self._held) == 1
 
     def _reported(self, run_id: str, shard: str, may_begin_next: threading.Event, work: ShardWork) -> str:
-        """Do the work, and report the shards in hand to the parent, which queues them if this process dies."""
+        """Do the work. Reports the shards in hand to the parent, which queues them again if this process dies."""
         with self._changing:
             self._held[run_id, shard] = work
             ipc.leave_held(list(self._held))

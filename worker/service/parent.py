@@ -146,7 +146,7 @@ class Parent:
 
         Also exits immediately if the worker has ended and only waits for its spot machine to end.
 
-        Runs in Celery's handler of SIGTERM and SIGINT, so it may interrupt any line after the start.
+        Runs in Celery's handler of SIGTERM and SIGINT, so it may interrupt the main thread at any line.
         """
         self._was_told_to_leave = True
         if self._is_idling or self._time_is_up or not self._has_served:

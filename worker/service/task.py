@@ -38,7 +38,10 @@ def _drain(**_: Any) -> None:
 
 @app.task(bind=True, base=ShardTask, name=SCORE_SHARD)
 def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> str:
-    """Score one shard. Returns a sentence for Flower. Raises errors that occur before the next shard may begin."""
+    """Score one shard. Returns a sentence for Flower.
+
+    Returns before the shard is done if the next one may begin beside it. Raises an error only if it occurs before that.
+    """
     child = self.child
     child.install_signal_handlers()
     fields |= _named(positional)
@@ -57,5 +60,5 @@ def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> 
 
 
 def _named(positional: tuple[object, ...]) -> dict[str, object]:
-    """Name positional arguments by number, so that decoding refuses them. Our messages have none."""
+    """Return positional arguments as fields "0", "1" and so on. Our messages have none, so decoding refuses these fields."""
     return {str(number): value for number, value in enumerate(positional)}

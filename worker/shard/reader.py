@@ -24,7 +24,7 @@ class Window:
     first_row: int  # in the file
     rows: pa.Table
     bad: dict[int, BadRow] = field(default_factory=dict)  # by index in `rows`, in which they are null
-    left_out: tuple[tuple[str, ...], ...] = ()  # names of the fields that no column takes, for each row that has any
+    left_out: tuple[tuple[str, ...], ...] = ()  # for each row that has any: its fields that are in no column
 
 
 def read_windows(file: InputFile, shard: Shard, spec: RunSpec) -> Iterator[Window]:

@@ -40,7 +40,7 @@ def load_scorers(models: Sequence[Model], settings: Settings) -> Iterator[Scorer
 class ScoringGroup:
     """Scorings of the same texts that one scorer computes together. The scorer returns their outputs side by side."""
 
-    numbers: tuple[int, ...]  # in the run's scorings
+    numbers: tuple[int, ...]  # indices in the run's scorings
     scorings: tuple[Scoring, ...]
     scorer: Scorer[Any]
     encoding: Hashable  # groups with equal values give texts the same tokens

@@ -58,7 +58,7 @@ class WindowScoring:
             self.is_of_device = all(isinstance(group.scorer, ModelScorer) for group in self._groups)
 
     def prepared(self, windows: Iterable[Window]) -> Iterator[PreparedWindow]:
-        """Prepare each window: read its earlier scores, and encode its texts unless all rows were scored."""
+        """Prepare each window: read the scores that are stored for it, and encode its texts if rows lack scores."""
         for window in windows:
             begun = time.monotonic()
             texts = {texts_key(scoring): _Texts.of(window.rows, scoring) for scoring in self._scorings}
@@ -98,7 +98,7 @@ class WindowScoring:
         return self.fetch(prepared, self.launch(prepared, progress))
 
     def launch(self, prepared: PreparedWindow, progress: Progress) -> "Launched":
-        """Give a window to the device, or only part of it if the work must stop."""
+        """Give the batches of a window to the device. Stops after a batch if `progress` says that the work must stop."""
         rows = len(prepared.window.rows)
         due = [
             (group, encoded)

@@ -49,8 +49,8 @@ class RowCounts:
     rows_kept: int = 0
     errors: dict[str, int] = field(default_factory=dict)
     rows_bad: int = 0  # errored rows that could not be read
-    left_out: dict[str, int] = field(default_factory=dict)  # field → rows that have it
-    rows_listed: list[int] = field(default_factory=list)  # by drop list
+    left_out: dict[str, int] = field(default_factory=dict)  # field that is in no column → rows that have it
+    rows_listed: list[int] = field(default_factory=list)  # for each drop list: rows that are on it
     in_float32: Counter[str] = field(default_factory=Counter)  # column of a score → rows that overflow in float16
 
     @property
@@ -137,7 +137,7 @@ class ShardWriter:
 
 
 def row_errors(scores: Sequence[Scores], scorings: Sequence[Scoring]) -> dict[int, str]:
-    """Join the errors of all scorings, by row. A row that one scoring cannot score has no score at all."""
+    """Join the errors of all scorings, by row. A row with an error of one scoring is errored for all."""
     if len(scores) == 1:
         return scores[0].errors
     reasons: dict[int, list[str]] = {}
@@ -179,9 +179,10 @@ def with_scores(
 
 
 def _bucket_column(rows: pa.Table, buckets: Buckets) -> pa.Array:
-    """Return the bucket of each row: the number of edges that its score reaches.
+    """Return the bucket of each row: how many of the edges are at most its score.
 
-    Null for a row without a score, or if there are no edges for its value in the column `buckets.within`.
+    If `buckets.within` names a column, each of its values has edges of its own. The bucket is null for a row without a
+    score, or with a value that has no edges.
     """
     scores = np.fmax.reduce([rows[name].to_numpy() for name in buckets.columns])
     found = np.full(len(rows), -1)

@@ -79,7 +79,7 @@ class Target:
         }
 
     def of(self, labels: pa.Array, shown: str) -> Targets:
-        """Convert labels to targets. Raises UsageError for a label that is not one of the classes."""
+        """Convert labels to targets. Raises UsageError for an unknown class, with `shown` as the name of the labels."""
         if self.is_regression:
             numbers: Targets = labels.cast(pa.float64()).to_numpy()
             return numbers
@@ -143,7 +143,7 @@ def _files(uri: str, option: str) -> tuple[str, ...]:
 
 
 def _of_run(options: TrainOptions, uri: str) -> LabelSource:
-    """Take the labels from the kept rows of a published run. Its output lacks the texts of other rows."""
+    """Take the labels from the kept rows of a published run. The texts of other rows are not in its output."""
     published = published_run(uri)
     scoring = _scoring(published, options.label_column)
     return LabelSource(

@@ -83,7 +83,7 @@ def _embedder(options: TrainOptions, target: Target, device: str) -> SequenceCla
 def _embeddings(
     texts: pa.LargeStringArray, embedder: SequenceClassifier, max_tokens: int | None, say: Callable[[str], None]
 ) -> Embeddings:
-    """Embed texts in windows, to limit the memory for tokens. Raises UsageError for a text without embedding."""
+    """Embed texts in windows, to limit the memory for tokens. Raises UsageError for a text that cannot be embedded."""
     scorer = embedder.reading(Reading(max_tokens=max_tokens)) if max_tokens else embedder
     assert isinstance(scorer, SequenceClassifier)  # for mypy
     windows = []

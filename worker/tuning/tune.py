@@ -64,7 +64,11 @@ class Tuning:
 
 
 def tune(settings: Settings, scoring: Scoring, options: TuneOptions, say: Callable[[str], None]) -> Tuning:
-    """Measure the budgets, and store the best one. Raises UsageError or ModelError, if possible before the trials."""
+    """Measure token budgets, and store the best one.
+
+    Raises ModelError if the model cannot be loaded or cannot read texts in this way, and UsageError if there are no
+    texts or no budget fits in memory.
+    """
     model = scoring.model
     say(f"Loading {model.name}")
     commit = None if model.is_folder else model.revision
@@ -187,7 +191,7 @@ def tuning_lines(tuning: Tuning) -> list[str]:
 
 
 def draw_chart(file: Path, tuning: Tuning) -> None:
-    """Draw rows per second as a PNG: a curve for our budgets and, if it was tried, one for the pipeline."""
+    """Draw rows per second as a PNG: a curve for our token budgets and, if it was tried, one for transformers' pipeline."""
     from matplotlib.figure import Figure
 
     trials, best, key = tuning.trials, tuning.best, tuning.tuned.key

@@ -103,7 +103,7 @@ def check_chart(file: Path) -> None:
 
 
 def parse_budgets(text: str) -> tuple[int, ...]:
-    """Parse `512,1024` into numbers, smallest first. Raises UsageError."""
+    """Parse token budgets such as `1024,512` into numbers, smallest first. Raises UsageError unless all are above 0."""
     words = [word.strip() for word in text.split(",")]
     wrong = next((word for word in words if not (word.isascii() and word.isdigit() and int(word))), None)
     if wrong is not None:

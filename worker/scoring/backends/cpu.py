@@ -20,8 +20,8 @@ _GELU_AFTER = (("dense", "intermediate_act_fn"), ("fc1", "activation_fn"), ("lin
 def fuse_linear_layers(encoder: torch.nn.Module) -> bool:
     """Replace the linear layers by fused ones. Returns False, without a change, if fused layers do not work here.
 
-    Fused layers need float32 or bfloat16 and oneDNN's operators. The model must be of one of `ONEDNN_FAMILIES`, which
-    only call their layers and do not read the weights.
+    Fused layers need float32 or bfloat16, and oneDNN's operators. They store the weights in another layout, so the model
+    must be of one of `ONEDNN_FAMILIES`: their code calls linear layers but does not read the weights.
     """
     if not _works(next(encoder.parameters()).dtype):
         return False
@@ -93,7 +93,10 @@ _MOST_SCORES = 1 << 24  # for one text: 32 MiB, or 1,182 tokens with 12 heads; m
 
 
 def products_are_faster(dtype: str) -> bool:
-    """Return whether batched products are faster than torch's kernel: on CPUs with AVX512-BF16 but without AMX."""
+    """Return whether attention by batched matrix products is faster than torch's attention kernel in this format.
+
+    That is so for bfloat16 on CPUs with AVX512-BF16 but without AMX.
+    """
     has_amx, has_bfloat16 = (
         getattr(torch.cpu, name, bool) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
     )
@@ -101,7 +104,7 @@ def products_are_faster(dtype: str) -> bool:
 
 
 def attend_by_products(model: Any) -> bool:
-    """Switch a model of `ONEDNN_FAMILIES` to attention by products.
+    """Switch a model of `ONEDNN_FAMILIES` to attention by batched matrix products (`attend`).
 
     Returns False, without a change, for DeBERTa, which has its own attention.
     """
@@ -153,6 +156,9 @@ def _shares(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -
 
 
 def _mask(*args: Any, **kwargs: Any) -> torch.Tensor | None:
-    """Halve transformers' mask, whose values are 0 and the lowest number, so that adding a score cannot overflow."""
+    """Make transformers' attention mask, and halve its values, so that adding a score cannot overflow.
+
+    In transformers, the values are 0 and the format's lowest number. The arguments are those of `eager_mask`.
+    """
     mask: torch.Tensor | None = eager_mask(*args, **kwargs)
     return mask if mask is None else mask / 2

@@ -29,10 +29,11 @@ logger = logging.getLogger(__name__)
 
 
 class Graphed:
-    """Runs a packed model on batches of `tokens` tokens, with texts of up to `longest` tokens.
+    """Runs a packed model at fixed sizes. Dummy texts fill a batch up to `tokens` tokens.
 
-    The first batch of each fixed size takes a minute to compile. With a CUDA graph, logits are copied before the next
-    batch overwrites them.
+    The five sizes differ in the most texts of a batch, and in the most tokens of a text, which are at most `longest`.
+    The first batch of each size takes a minute to compile. A batch that fits no size, or would fill less than half of
+    it, runs packed. With a CUDA graph, logits are copied before the next batch overwrites them.
     """
 
     def __init__(self, packed: Packed, *, tokens: int, longest: int) -> None:
@@ -83,7 +84,7 @@ class Graphed:
     def _graph_of(self, inputs: Inputs, *, texts: int, longest: int) -> "_Graph | None":
         """Return the graph for inputs of these shapes, or None if it cannot be made. A graph is made at its first use.
 
-        Raises the error if the very first graph fails, unless memory is short.
+        If the first of all graphs cannot be made, raises the error instead, unless memory is short.
         """
         kind = (len(inputs["starts"]), frozenset(inputs))  # with or without token types
         if kind in self._graphs:
@@ -104,14 +105,17 @@ class Graphed:
 
 
 def _check_close(logits: torch.Tensor, expected: torch.Tensor) -> None:
-    """Raise RuntimeError if the logits differ from the model's. The parity gate may not have reached every batch size."""
+    """Raise RuntimeError if a new graph's logits are not close to those that the packed model gives.
+
+    The parity gate does not show this, because its batches may not have this size.
+    """
     error = float((logits - expected).abs().max())
     if not error <= _MOST_ERROR * max(1.0, float(expected.abs().max())):
         raise RuntimeError(f"a logit differs by {error:.3g}")
 
 
 class _Graph:
-    """A recorded run, with fixed addresses for inputs and output. On a CPU, the run is only compiled."""
+    """A recorded run of the model, with fixed addresses for inputs and output. On a CPU, `run` is compiled, not recorded."""
 
     def __init__(self, run: Any, inputs: Inputs, device: torch.device) -> None:
         self._run = run

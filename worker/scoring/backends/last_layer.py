@@ -55,7 +55,11 @@ class _FirstTokenLayer(torch.nn.Module):
 
 
 def _first(states: torch.Tensor, places: torch.Tensor | None) -> torch.Tensor:
-    """Select the states of the first tokens: shape (texts, 1, width) if padded, (1, texts, width) if packed."""
+    """Select the states of the texts' first tokens.
+
+    `places` has their positions in a packed batch; it is None for a padded batch. Returns shape (texts, 1, width) for a
+    padded batch, and (1, texts, width) for a packed one.
+    """
     return states[:, :1] if places is None else states[:, places]
 
 
@@ -163,7 +167,11 @@ class _OneQueryAttention(torch.nn.Module):
         self.value_bias = _constant(attention.v_proj.bias)
 
     def forward(self, one: torch.Tensor, states: torch.Tensor, seen: torch.Tensor | None) -> torch.Tensor:
-        """Attend with one query: `one` (texts, width), `states` (texts, tokens, width), `seen` (texts, tokens)."""
+        """Compute attention with one query for each text. Returns shape (texts, width).
+
+        Shapes: `one`, the state of the query, (texts, width); `states` (texts, tokens, width); `seen`, a mask of the
+        tokens to attend to, (texts, tokens). If `seen` is None, all tokens count.
+        """
         heads = self.of_keys.shape[:2]
         query = (self.q_proj(one) * self.scaling).unflatten(1, heads).transpose(0, 1)
         scores = ((query @ self.of_keys).transpose(0, 1) @ states.mT).float()  # shape (texts, heads, tokens)

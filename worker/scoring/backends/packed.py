@@ -168,9 +168,9 @@ def _first_places(batch: Tokens, _pad: int | None) -> npt.NDArray[np.int64]:
 
 
 def _last_places(batch: Tokens, pad: int | None) -> npt.NDArray[np.int64]:
-    """Find each text's last token that is not padding, as transformers does.
+    """Find the last token of each text that is not the padding token `pad`. Returns positions in the packed batch.
 
-    Returns the first token of a text that has only padding.
+    A text of padding tokens alone gets the position of its first token, as in transformers.
     """
     places = np.arange(len(batch.ids))
     starts = np.repeat(batch.offsets[:-1], batch.lengths)

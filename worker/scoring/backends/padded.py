@@ -64,9 +64,10 @@ class Padded:
         return logits.float()
 
     def _filler(self, batch: Tokens, filled: Filled) -> int:
-        """Return `pad_id`. If it is None, choose a token that ends no text of the batch, and set it in the config.
+        """Return the token to pad with: `pad_id`, if there is one.
 
-        The model's head looks for the padding token in the config.
+        Otherwise, chooses a token that ends no text of the batch, and sets it in the model's config: the head finds a
+        text's last token by comparing tokens with the padding token of the config.
         """
         if self.pad_id is not None:
             return self.pad_id
@@ -85,7 +86,8 @@ class Padded:
 def padded(model: Any, tokenizer: Any, device: torch.device, *, run: Any = None, by_length: bool = False) -> Padded:
     """Make the backend of a model and its tokenizer. If `run` is given, it is called instead of the model.
 
-    Pads with the model's padding token, not the tokenizer's, because the model's head looks for it.
+    With `by_length`, only texts of equal length run together, so that there is no padding. Otherwise, the padding token
+    is the model's, not the tokenizer's, because the model's head looks for it.
     """
     config = model.config.get_text_config()
     own_pad_id = config.pad_token_id

@@ -22,12 +22,12 @@ from shardsift.worker.scoring.tokenizing.tokens import Tokens
 
 @dataclass(frozen=True, kw_only=True)
 class Sharding:
-    """The user's choice of how to divide a model, and the folder and callback of the process that loads it."""
+    """How to divide a model over devices. In a worker, the settings choose `devices` and `way`."""
 
     devices: int
     way: Literal["auto", "layers", "tensor"] = "auto"  # auto: tensor if the model supports it, otherwise layers
     max_memory: Mapping[int | str, int | str] | None = None  # accelerate's argument for `layers`; None: the free memory
-    scratch_dir: Path | None = None  # for offloaded layers, and for ranks to meet; None: the temporary folder
+    scratch_dir: Path | None = None  # for offloaded layers and the ranks' meeting file; None: the temporary folder
     on_lost_rank: Callable[[str], None] | None = None  # called once, in a thread, with the reason
 
 

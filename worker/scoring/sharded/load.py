@@ -68,7 +68,10 @@ def load_sharded(
 
 
 def _config(model: str, revision: str | None) -> Any:
-    """Read the config. Returns None if transformers does not know its type, although an adapter may know it."""
+    """Read the model's config. Returns None if transformers cannot read it, for example if the model type is unknown.
+
+    Such a model may still load through an `Adapter` of `saved_model.py`.
+    """
     try:
         return AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=False)
     except Exception:  # configs raise any error

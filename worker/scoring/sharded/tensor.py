@@ -56,7 +56,7 @@ def load_by_tensor(
 
 
 class _Divided:
-    """The divided model in rank 0. A process can have only one at a time."""
+    """A model that is divided over processes (ranks), called in rank 0. A process can have only one at a time."""
 
     def __init__(self, group: "_Group", on_lost: Callable[[str], None] | None) -> None:
         end_others = _start_others(group, on_lost)
@@ -68,10 +68,11 @@ class _Divided:
             raise
 
     def __call__(self, **inputs: Any) -> Any:
-        """Compute the model's output for a batch of tensors on the CPU. Raises DeviceFault if the group has failed.
+        """Compute the model's output for a batch of tensors on the CPU.
 
-        If transformers cannot handle a text, every rank raises ValueError, and the group continues. After any other
-        error, the ranks may be at different steps and mix up their batches.
+        Raises ValueError if transformers cannot handle a text. Every rank raises it, so the ranks can go on. Raises
+        DeviceFault for a RuntimeError or MemoryError, because the ranks may then be at different steps and mix up their
+        batches.
         """
         try:
             return self.part.next_output(inputs)
@@ -97,7 +98,10 @@ class _Group:
 
 class _Part:
     def __init__(self, group: _Group, *, rank: int) -> None:
-        """Connect to the other ranks, and load this rank's part. Returns when all have loaded. Raises ModelError."""
+        """Connect to the other ranks, and load this rank's part of the model. Returns when all ranks have loaded theirs.
+
+        Raises ModelError as `saved_model` does.
+        """
         from transformers.distributed.configuration_utils import DistributedConfig
 
         self.device = _prepared_device(group, rank)
@@ -141,10 +145,10 @@ def _prepared_device(group: _Group, rank: int) -> torch.device:
 
 
 def _start_others(group: _Group, on_lost: Callable[[str], None] | None) -> Callable[[], None]:
-    """Start the other ranks, and a thread that calls `on_lost` if one dies. Returns a function that ends them.
+    """Start the other ranks, and a thread that calls `on_lost` if a rank dies. Returns a function that ends the ranks.
 
     Without the thread, rank 0 would wait without limit for a dead rank in its next NCCL collective. `end_with_parent`
-    ends a rank together with the thread that started it, so it is used only in the main thread.
+    ends a rank when the thread that started it ends, so it is used only if this is the main thread.
     """
     parent = os.getpid() if threading.current_thread() is threading.main_thread() else 0
     from shardsift.fleet.process.children import (
@@ -176,7 +180,7 @@ def _start_others(group: _Group, on_lost: Callable[[str], None] | None) -> Calla
 
 
 def _serve(index: int, parent: int, group: _Group) -> NoReturn:
-    """Compute each batch that rank 0 sends. Ignores ValueErrors, which rank 0 reports."""
+    """Compute this rank's part of each batch that rank 0 sends. Ignores ValueErrors, because rank 0 raises them, too."""
     from shardsift.fleet.process.children import end_with_parent
 
     for number in (signal.SIGTERM, signal.SIGINT):

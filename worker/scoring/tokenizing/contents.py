@@ -37,7 +37,7 @@ class ContentEncoder:
         self._first_look = min(_CHARS_PER_TOKEN * room, MAX_CHARS) if may_cut(backend) else MAX_CHARS
 
     def encode(self, texts: pa.Array) -> Tokens:
-        """Tokenize the beginnings of texts. If a beginning gives fewer than `room` ids, tokenizes a longer one."""
+        """Tokenize the beginning of each text. If it gives fewer than `room` ids, tokenizes a longer beginning."""
         looks: list[Tokens] = []
         latest = np.zeros(len(texts), np.int64)
         rows, limit, seen = np.arange(len(texts)), self._first_look, 0
@@ -50,7 +50,7 @@ class ContentEncoder:
         return joined(looks).take(latest)
 
     def _look(self, texts: pa.Array, limit: int) -> tuple[Tokens, npt.NDArray[np.bool_]]:
-        """Tokenize each text's first `limit` characters. Returns the ids, and a mask of the texts that are finished."""
+        """Tokenize each text's first `limit` characters. Returns the ids, and a mask of the texts for which they suffice."""
         lengths = pc.utf8_length(texts).to_numpy()
         is_long = lengths > limit
         contents = []
@@ -66,7 +66,7 @@ class ContentEncoder:
 
 
 def calls(chars: npt.NDArray[np.int64], most: int = _CALL_CHARS) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of the texts for each call of the tokenizer.
+    """Divide texts into calls of the tokenizer. Yields (start, stop), the range of the texts for each call.
 
     A call has about `most` characters, or more if a text is long. `chars` has the number of characters of each text.
     """
@@ -84,7 +84,7 @@ _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "encode_sp
 
 
 def twin_of(tokenizer: Any) -> Any:
-    """Copy a transformers tokenizer, without truncation and padding. Shares the vocabulary of a Rust tokenizer."""
+    """Copy a transformers tokenizer, without truncation and padding. A copy of a Rust tokenizer shares its vocabulary."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     return copy.deepcopy(tokenizer, None if backend is None else {id(backend): _twin(backend)})
 

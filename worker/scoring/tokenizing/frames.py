@@ -1,5 +1,6 @@
 """Put special tokens, and a fixed second text, around the ids of texts or of their passages. Knows nothing of models.
 
+The tokens around a text are called its frame: the special tokens before and after it, and the second text if there is one.
 The ids are those of `tokenizer(text)`, or of `tokenizer(text, second, truncation="only_first")`, which never truncates
 the second text. A text is tokenized once, however many second texts and passages there are. A sequence is assembled
 when its batch is due, so that each text is in memory once.
@@ -29,10 +30,13 @@ class TooLong(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Frames:
-    """The tokens before and after each text: special tokens, and a second text if there is one."""
+    """The tokens to put around texts, one frame per second text. All frames begin with the same special tokens.
 
-    head: Ids  # before each text
-    tails: Tokens  # after each text, one tail per second text
+    Without second texts, there is one frame, of special tokens alone.
+    """
+
+    head: Ids  # before a text, in every frame
+    tails: Tokens  # after a text, by frame: special tokens, and the second text if there is one
 
     @property
     def lengths(self) -> Int64s:
@@ -40,10 +44,11 @@ class Frames:
 
 
 class FramedEncoder:
-    """Tokenizes texts, and puts each frame around each text or each of its passages.
+    """Tokenizes texts, and puts each of `frames` around each text or each of its passages.
 
-    All frames get the same passages, so the longest frame determines the length of a passage. Raises ValueError for a
-    stride that would leave out tokens.
+    A frame is the special tokens before and after a text, and a second text if there is one. All frames get the same
+    passages, so the longest frame determines the length of a passage. Raises ValueError for a stride that would leave
+    out tokens.
     """
 
     def __init__(self, contents: ContentsOf, frames: Frames, *, max_tokens: int, passages: str = "head") -> None:
@@ -68,12 +73,14 @@ class FramedEncoder:
 
 @dataclass(frozen=True, kw_only=True)
 class FramedTokens:
-    """Sequences that are assembled in `take`. With n frames, sequence i is text `i // n` in frame `i % n`.
+    """Texts, and the frames to put around them: the special tokens before and after, and a second text if there is one.
+
+    `take` assembles the sequences. With n frames, sequence i is text `i // n` in frame `i % n`.
 
     Here, a "text" may be a passage of a text. Passages may overlap.
     """
 
-    ids: Ids  # of all texts, without special tokens, as many as fit the shortest frame
+    ids: Ids  # of all texts, without frames; with passages "head", only as many as fit beside the shortest frame
     starts: Int64s  # of each text in `ids`
     lengths: Int64s  # of each text
     frames: Frames
@@ -84,7 +91,11 @@ class FramedTokens:
 
     @property
     def batch_lengths(self) -> Int64s:
-        """For each sequence, the length of its text's longest sequence. So a text's sequences are batched together."""
+        """The lengths to plan batches by, shape (sequences,).
+
+        For each sequence, it is the length of the longest sequence of the same text, so that a text's sequences are
+        batched together.
+        """
         kept = np.minimum(self.lengths[:, None], self.room)
         return np.repeat((kept + self.frames.lengths).max(axis=1), len(self.frames.tails))
 
@@ -110,10 +121,11 @@ class FramedTokens:
 
 
 def find_frames(tokenizer: Any, seconds: Sequence[str | None], max_tokens: int) -> Frames | None:
-    """Find the frame for each second text: the tokens around a text. None in `seconds` means no second text.
+    """Find the frame for each of `seconds`: the tokens around a text that is paired with this second text.
 
-    Returns None if a frame cannot be found, or if the special tokens leave no room for a text. Raises TooLong, which
-    names the second text, if a second text leaves no room.
+    For None in `seconds`, it is the tokens around a text without a second text. Returns None if a frame cannot be found,
+    or if special tokens alone leave no room for a text. Raises TooLong, which names the second text, if a second text
+    leaves no room.
     """
     found = [_find_frame(tokenizer, second) for second in seconds]
     for second in filter(None, seconds):
@@ -165,7 +177,10 @@ class SequenceEncoder(Protocol):
 
 
 def passages_of(contents: Tokens, passages: str, *, room: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Find the passages: their starts in `contents.ids`, their lengths, and the offsets of each text's passages."""
+    """Find the passages of tokenized texts. Returns their starts in `contents.ids`, their lengths, and offsets.
+
+    Text i has the passages `offsets[i]:offsets[i + 1]`.
+    """
     places, counts = places_of_passages(contents.lengths, passages, room=room)
     text_of = np.repeat(np.arange(len(contents)), counts)
     lengths = np.minimum(contents.lengths[text_of] - places, room)

@@ -54,7 +54,10 @@ class TokenizerProcesses:
     """Processes with the same tokenizer. Thread-safe. The processes are killed when this object is collected."""
 
     def __init__(self, read: Callable[[], Any], count: int) -> None:
-        """Start the processes, and wait until all have read the tokenizer. Raises DeviceFault or OSError."""
+        """Start `count` processes, and wait until each has read its tokenizer with `read`.
+
+        Raises OSError if a process cannot be started, and DeviceFault if one ends.
+        """
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="tokenizer process")
         processes, connections = zip(*(_start() for _ in range(count)), strict=True)
         self.close = weakref.finalize(self, _kill, processes)
@@ -110,7 +113,7 @@ def _kill(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def serve_tokenizer(connection: Connection) -> None:
-    """Tokenize texts from the connection until the other process closes it or ends."""
+    """Tokenize the texts that the worker sends through the connection, until the worker closes it or ends."""
     sys.modules["torch"] = None  # type: ignore[assignment]  # transformers would import it: 3 s and 200 MB
     quieten_imports()
     with suppress(EOFError, ConnectionError):

@@ -71,7 +71,7 @@ class TextTokenizer:
         return sequences.take(np.arange(len(sequences)))
 
     def limited_to(self, max_tokens: int) -> "TextTokenizer":
-        """Make a tokenizer that keeps fewer tokens.
+        """Make a tokenizer that truncates to `max_tokens` tokens, special tokens included.
 
         Raises ValueError if `max_tokens` is above this tokenizer's limit, or leaves no room for a text.
         """
@@ -123,7 +123,7 @@ class TextTokenizer:
 
 
 class _PlainEncoder:
-    """Calls the tokenizer itself, for pairs of columns and for tokenizers that `FramedEncoder` does not support.
+    """Calls the tokenizer itself, for pairs from two columns and for tokenizers that `FramedEncoder` does not support.
 
     With `seconds`, each text is paired with each second text, and only the first text of a pair is truncated.
     """

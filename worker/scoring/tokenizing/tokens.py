@@ -14,7 +14,7 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """Token ids, with special tokens. Text i is `ids[offsets[i]:offsets[i + 1]]`."""
+    """The token ids of several texts in one array. Text i has the ids `ids[offsets[i]:offsets[i + 1]]`."""
 
     ids: Ids  # shape (tokens,)
     offsets: Int64s  # shape (texts + 1,), starting at 0
@@ -42,7 +42,7 @@ class Tokens:
 
 
 class Sequences(Protocol):
-    """Sequences that a model scores, each by itself. `take` may assemble them on demand."""
+    """The sequences of token ids that a model scores, each by itself. `take` may assemble them on demand."""
 
     def __len__(self) -> int:
         """Count the sequences."""
