@@ -116,15 +116,6 @@ def an_interrupted_enqueue_is_to_be_run_again(run: WatchedRun) -> None:
 
 
 @state
-def a_run_of_which_no_worker_is_seen_says_when_its_leases_end(run: WatchedRun) -> None:
-    """The workers may be gone, frozen or cut off, or Redis may have lost what they announced: the lease is known."""
-    run.finish(A.name)
-    run.ledger.renew(run.claim(B.name), rows=4)
-    run.passes(7)
-    run.show("no worker is seen")
-
-
-@state
 def a_model_folder_that_is_another_one_on_a_machine_is_named_with_what_helps(run: WatchedRun) -> None:
     spec = a_spec(model=MINE)
     run.ledger.create_run(spec, [A], now=0)
@@ -173,20 +164,6 @@ def what_is_known_of_a_run_has_a_line_and_is_in_the_json(run: WatchedRun) -> Non
     run.ledger.steer(run.run_id, Steering(max_workers=8))
     run.ledger.redis.hset(REFUSED, mapping={"stored files that were lost": 1200, "outputs of lost attempts": 1})
     run.show("all shards are done")
-
-
-@state
-def the_cost_is_the_time_of_all_workers_times_the_price(run: WatchedRun) -> None:
-    slow = Ledger(run.ledger.redis, Settings(lease_seconds=7200))
-    second = run.claim(B.name, owner="another")
-    run.passes(3600)
-    first = run.claim()
-    run.passes(1800)
-    slow.complete(first, a_receipt(run.run_id, A, rows_in=1000, rows_kept=1000, rows_dropped=0, rows_errored=0))
-    slow.release(second)  # what is scored again later is paid for too
-    run.show("without a price")
-    run.ledger.steer(run.run_id, Steering(price_per_gpu_hour=1.5))
-    run.show("with one")
 
 
 @state
@@ -473,15 +450,6 @@ def test_a_run_that_ends_while_its_status_is_read_shows_no_shard_as_running(run:
     status = run_status(EndingLedger(run.ledger.redis, Settings()), run.run_id)
 
     assert (status.counts.done, status.counts.running, status.running) == (2, 0, ())
-
-
-def test_a_cancelled_run_is_not_published_by_finalize(run: WatchedRun, redis_url: str) -> None:
-    run.finish(A.name)
-    run.ledger.cancel(run.run_id)
-
-    done = call_command("producer", "finalize", run.run_id, environment={"REDIS_URL": redis_url})
-
-    assert (done.returncode, done.stderr) == (4, "Not published: it is cancelled; `producer retry` resumes it.\n")
 
 
 def test_a_notebook_shows_the_screen_as_text(run: WatchedRun) -> None:

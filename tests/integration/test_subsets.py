@@ -154,16 +154,6 @@ class TestSubset:
         (fault,) = verify(str(out), source=(str(source),)).faults
         assert fault.path == "data/2023/new.parquet"
 
-    def test_folders_read_as_columns_lie_below_the_subset(self, runs: Runs, tmp_path: Path) -> None:
-        source = tmp_path / "in"
-        write_files(source / "year=2023", "of 2023")
-
-        out = runs.publish(source, subset="web", columns="year")
-
-        assert set(published_rows(out)["year"].to_pylist()) == {"2023"}
-        assert {path.rpartition("/")[0] for path in data_digests(out)} == {"data/web/year-2023", "scores/web/year-2023"}
-        assert verify(str(out), source=(str(source),)).faults == ()
-
     def test_equal_names_of_two_folders_are_refused_with_the_way_to_keep_both(
         self, runs: Runs, source: Path, tmp_path: Path
     ) -> None:

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,11 @@ from huggingface_hub import ModelCard
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 from typer.testing import CliRunner
 
-import shardsift.worker.training.base_model
 from shardsift.fleet.errors import UsageError
 from shardsift.producer.cli import cli
 from shardsift.producer.local.demo_data import write_labelled
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import plan_run
-from shardsift.worker.training.base_model import verified_demo_encoder
 from shardsift.worker.training.labelled import label_source, read_split
 from shardsift.worker.training.train import train
 from shardsift.worker.training.train_options import DEMO_ENCODER, TrainOptions
@@ -217,24 +214,6 @@ def test_a_model_that_cannot_be_trained_so_is_one_clear_error(
 
     with pytest.raises(UsageError, match=message):
         train(spec_of(tmp_path / "l.parquet", tmp_path / "out", **{"base_model": tiny_base, **options}), device="cpu")
-
-
-def test_without_the_extra_an_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-
-    with pytest.raises(UsageError, match=r"Training needs sklearn, .*: pip install 'shardsift\[worker,train\]'"):
-        train(TrainOptions(data="d", base_model="m", output="o"))
-
-
-def test_a_demo_encoder_with_other_weights_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "counterfeit" / "model").mkdir(parents=True)
-    (tmp_path / "counterfeit" / "__init__.py").touch()
-    (tmp_path / "counterfeit" / "model" / "model.safetensors").write_bytes(b"not these")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(shardsift.worker.training.base_model, "PACKAGE", "counterfeit")
-
-    with pytest.raises(UsageError, match="are not those of all-MiniLM-L6-v2"):
-        verified_demo_encoder()
 
 
 def test_a_mistake_is_reported_before_torch_is_loaded(tmp_path: Path) -> None:

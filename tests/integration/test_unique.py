@@ -192,19 +192,6 @@ class TestWhatIsKept:
         assert f"| Duplicates | {len(rows) - len(first)} of the dropped rows" in card
         assert "  --unique" in card
 
-    def test_several_models_read_a_text_once(self, command: Command, tiny_model: Path) -> None:
-        models = (f"a={tiny_model}", f"b={tiny_model}")
-        choice: dict[str, Any] = {"models": models, "where": "a_score >= 1.5", "text_column": "{title}: {text}"}
-        plain, unique = command.plan("plain", **choice), command.plan(unique=True, **choice)
-        for plan in (plain, unique):
-            command.publish(plan)
-
-        rows = [row | {"text": f"{row['title']}: {row['text']}"} for row in kept(command.runs.folder / "plain")]
-
-        expected = [(row["shard"], row["row"]) for row in first_of_each(rows)]
-        assert [(row["shard"], row["row"]) for row in kept(command.runs.folder / "out")] == expected
-        assert verify(plan.spec.output_uri, source=(str(command.source),)).faults == ()
-
 
 class TestRefilter:
     @pytest.mark.parametrize(
@@ -224,16 +211,6 @@ class TestRefilter:
 
         assert data_digests(again) == data_digests(command.runs.folder / "fresh")
         assert verify(str(again), source=(str(command.source),)).faults == ()
-
-    def test_a_refilter_without_unique_has_all_rows_again(self, command: Command) -> None:
-        plan = command.plan("kept", unique=True)
-        command.publish(plan)
-        command.publish(command.plan("fresh"))
-        runs = replace(command.runs, specs={command.runs.folder / "kept": plan.spec})
-
-        again = runs.refilter(command.runs.folder / "kept", "again", where="score >= 1.5")
-
-        assert data_digests(again) == data_digests(command.runs.folder / "fresh")
 
 
 class TestAPublishedRun:

@@ -1,6 +1,5 @@
 """Keys of a run vanish, as in a full Redis that deletes some. No part is published, and the same command repairs the run."""
 
-from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -106,18 +105,6 @@ def test_a_run_that_lost_keys_is_not_published_in_part_and_the_same_command_repa
     undisturbed: dict[str, str], ledger: Ledger, app: Celery, tmp_path: Path, lost: tuple[str, ...], moment: str
 ) -> None:
     check(undisturbed, ledger, app, tmp_path / "out", lost, moment)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_a_run_is_restored_after_any_of_its_keys_are_lost(
-    undisturbed: dict[str, str], ledger: Ledger, app: Celery, tmp_path: Path, moment: str
-) -> None:
-    names = (*PLACES, "run", "attempts", "histograms", "errored", "index")
-    groups = [group for size in range(1, len(names) + 1) for group in combinations(names, size)]
-    for number, lost in enumerate([*groups[: len(names)], *groups[::29]]):
-        ledger.redis.flushall()
-        check(undisturbed, ledger, app, tmp_path / str(number), lost, moment)
 
 
 def check(

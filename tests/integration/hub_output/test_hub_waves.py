@@ -61,15 +61,6 @@ class TestWaves:
 
         assert [data_of(wave) for wave in half.waves()] == [half.content.keys()]
 
-    def test_a_run_that_takes_longer_than_the_hub_keeps_blobs_is_published(self, half: HubRun) -> None:
-        half.look(2)
-        half.hub.forget_unreferenced_blobs()
-        half.score(C, D)
-
-        half.look(2)
-
-        half.check_published_once()
-
     def test_a_run_that_ends_before_its_first_wave_makes_no_branch(self, half: HubRun) -> None:
         half.hub.forget_requests()
         half.look(100)
@@ -250,18 +241,6 @@ class TestWaves:
         assert run.has(content)
         assert run.outputs() == {*content, MANIFEST_PATH, CARD_PATH}
         assert run.branches() == {"main"}
-
-    @pytest.mark.slow  # the finalizer tries for 23 s
-    def test_a_branch_that_the_hub_never_removes_does_not_keep_the_run_from_being_published(self, run: HubRun) -> None:
-        run.score(A, B)
-        run.look(2)
-        run.score(C, D)
-        run.hub.fault("/branch/", method="DELETE", status=500, times=6)
-
-        run.look(2)
-
-        assert run.ledger.state(run.run_id).publication.shards == 4
-        assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
 
     def test_a_shard_that_is_scored_again_replaces_what_was_saved(self, half: HubRun) -> None:
         half.look(2)
