@@ -35,11 +35,6 @@ def visible(uri: str | Path) -> dict[str, bytes]:
     return Published(str(uri)).visible()
 
 
-def hidden(uri: str) -> set[str]:
-    """The files beside the dataset: specs, receipts, staged files and checkpoints."""
-    return Published(uri).hidden_paths()
-
-
 class Published:
     """The files of an output in a folder or a bucket, and ways to damage them."""
 

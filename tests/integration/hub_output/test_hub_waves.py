@@ -3,7 +3,6 @@
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from shardsift.fleet.errors import TransientError
 from shardsift.fleet.process.settings import Settings
-from shardsift.fleet.run.receipt import OutputFile, Receipt
 from shardsift.fleet.run.spec import Shard
 from shardsift.fleet.storage import hub
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
@@ -19,20 +17,9 @@ from shardsift.producer.finalizer import Publisher
 from shardsift.producer.publishing.publish import NotReady
 from support.hub_fleet import Client
 from support.hub_runs import SHARDS, A, B, C, D, HubRun, data_of, look
-from support.records import a_receipt, a_shard
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("enqueued")
-
-
-def uploaded(run: HubRun, run_id: str, shard: Shard) -> Receipt:
-    """The receipt of a shard whose blobs are on the Hub, and in no commit."""
-    blobs = {kind: run.hub.add_blob(run.repo, f"{shard.name} {kind}".encode()) for kind in ("data", "scores")}
-    files = {
-        kind: OutputFile(path=path, staged_path=path, size_bytes=size_bytes, sha256=sha256, rows=10)
-        for (kind, (sha256, size_bytes)), path in zip(blobs.items(), (shard.data_path, shard.scores_path), strict=True)
-    }
-    return a_receipt(run_id, shard, **files)
 
 
 class TestWaves:
@@ -178,19 +165,6 @@ class TestWaves:
         looking.result()
 
         half.check_published_once()
-
-    def test_a_blob_of_many_costs_its_shard_alone(self, run: HubRun) -> None:
-        spec, many = replace(run.spec, limit_rows=1), [a_shard(f"crawl/{number:03}") for number in range(300)]
-        run.ledger.create_run(spec, [*many, A], now=1.0)
-        receipts = [uploaded(run, spec.run_id, many[100])]
-        run.hub.forget_unreferenced_blobs()
-        receipts += [uploaded(run, spec.run_id, shard) for shard in many if shard is not many[100]]
-        run.ledger.restore(spec.run_id, receipts)
-
-        look(run.redis_url, spec.run_id, 100)
-
-        assert run.ledger.take_due(spec.run_id, room=0).again == [many[100].name]
-        assert run.ledger.counts(spec.run_id).done == 299
 
     def test_a_blob_that_the_hub_dropped_before_the_publication_costs_its_shard_alone(self, run: HubRun) -> None:
         run.score(B)
