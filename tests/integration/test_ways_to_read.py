@@ -179,14 +179,6 @@ def test_pairs_have_the_scores_of_the_pipeline(family: str, models: Callable[[st
     assert expected.std(axis=0).min() > 0.05
 
 
-def test_fewer_tokens_are_those_of_the_pipeline(bert: SequenceClassifier) -> None:
-    sequences = bert.reading(Reading(max_tokens=24)).encode(TEXTS).sequences
-    tokens = sequences.take(np.arange(len(sequences)))
-
-    expected = AutoTokenizer.from_pretrained(bert.model)(TEXTS, truncation=True, max_length=24)["input_ids"]
-    assert [tokens[text].tolist() for text in range(len(TEXTS))] == expected
-
-
 def test_a_tokenizer_that_cuts_texts_at_their_beginning_is_followed(bert: SequenceClassifier) -> None:
     tokenizer = AutoTokenizer.from_pretrained(bert.model, truncation_side="left")
     seconds = hypotheses(LABELS).texts

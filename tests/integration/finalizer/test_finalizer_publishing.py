@@ -22,10 +22,11 @@ class TestFinalizing:
         ("done", "then", "reason"),
         [
             ([A], lambda run: None, "2 shards not done yet"),
+            ([A, B, C], lambda run: run.lose("complete"), "enqueueing was interrupted; run the same command again"),
             ([A], lambda run: run.ledger.cancel(run.run_id), "it is cancelled; `producer retry` resumes it"),
             ([], lambda run: run.fail(A, B, C), "no shard is done"),
         ],
-        ids=["open", "cancelled", "failed"],
+        ids=["open", "half enqueued", "cancelled", "failed"],
     )
     def test_a_run_that_is_not_ready_is_not_published_without_its_failed_shards_either(
         self, run: FinalizerRun, done: list[Shard], then: Callable[[FinalizerRun], object], reason: str
@@ -35,18 +36,6 @@ class TestFinalizing:
 
         assert run.finalize(without_failed=True) == NotReady(reason=reason)
         assert run.visible() == {}
-
-    @pytest.mark.parametrize("without_failed", [True, False])
-    def test_a_run_whose_enqueue_died_midway_is_not_published(self, run: FinalizerRun, without_failed: bool) -> None:
-        run.do(A, B, C)
-        run.ledger.redis.hdel(f"shardsift:run:{run.run_id}", "complete")
-
-        outcome = run.finalize(without_failed=without_failed)
-        assert outcome == NotReady(reason="enqueueing was interrupted; run the same command again")
-        assert run.visible() == {}
-
-        run.ledger.create_run(run.spec, [A, B, C], now=2.0)
-        assert isinstance(run.finalize(without_failed=without_failed), Publication)
 
     def test_a_finished_run_is_published_once_and_dead_workers_checkpoints_are_removed(self, run: FinalizerRun) -> None:
         run.do(A, B, C)
