@@ -92,18 +92,15 @@ class TestFinalizing:
         run.do(A, B)
         run.fail(C)
         run.finalize(without_failed=True)
-        before = run.visible()
+        before = {path: content for path, content in run.visible().items() if path.startswith(("data/", "scores/"))}
         run.ledger.retry(run.run_id)
         run.do(C)
 
         publisher.publish_ready()
 
         assert run.publication == Publication(uri=str(run.out), commit="", shards=3)
-        after = run.visible()
-        assert {A.data_path, B.data_path, C.data_path, C.scores_path} <= after.keys()
-        assert {path: after[path] for path in before if path.startswith(("data/", "scores/"))} == {
-            path: content for path, content in before.items() if path.startswith(("data/", "scores/"))
-        }
+        assert before.items() <= run.visible().items()
+        assert {C.data_path, C.scores_path} <= run.visible().keys()
         assert pq.read_table(run.out / MANIFEST_PATH).num_rows == 3
 
     @pytest.mark.parametrize("is_manifest_lost", [False, True])
@@ -141,19 +138,6 @@ class TestFinalizing:
         run.do(B)
         assert run.finalize() == Publication(uri=str(run.out), commit="", shards=3)
         assert run.findings() == []
-
-    def test_a_disk_that_damages_whatever_it_stores_does_not_keep_the_run_busy(self, run: FinalizerRun) -> None:
-        run.do(A, B, C)
-        for _ in range(3):
-            receipt = list(run.ledger.receipts(run.run_id))[1]
-            Published(str(run.out)).flip(receipt.scores.staged_path)
-            run.finalize()
-            if not run.ledger.counts(run.run_id).failed:
-                run.do(B)
-
-        (failure,) = run.ledger.failures(run.run_id)
-        assert (failure.shard, run.ledger.counts(run.run_id).open) == (B.name, 0)
-        assert "has changed since it was written (its sha256 differs) (found 3 times)" in failure.error
 
     def test_a_finalizer_frozen_while_shards_were_done_again_leaves_them_to_the_next(self, run: FinalizerRun) -> None:
         run.do(A, B, C)
