@@ -346,18 +346,6 @@ class TestACut:
             with pytest.raises(UsageError, match=refusal):
                 runs.refilter_plan(earlier, **choice)
 
-    def test_a_cut_of_scores_that_were_published_alone_is_that_of_a_run_with_rows(
-        self, runs: Runs, earlier: Path, source: Path
-    ) -> None:
-        choice = {"keep_top": "30%", "by": "token_count"}
-        scores = runs.publish(source, "best-scores", where="false")
-
-        best = runs.refilter(scores, "best", **choice)
-
-        assert published_rows(scores).num_rows == 0
-        assert data_digests(best) == data_digests(runs.refilter(earlier, **choice))
-        assert verify(str(best), source=(str(source),)).faults == ()
-
 
 def best_of(rows: pd.DataFrame, share: float, by: str | None = None, *, column: str = "score") -> pd.DataFrame:
     """The best rows, by sorting all."""

@@ -16,6 +16,7 @@ from shardsift.worker.scoring import Hypotheses, ModelError, Reading, Scores, ap
 from shardsift.worker.scoring.parity_trial import sample_texts
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer, plain_texts
+from support.everyday import everyday
 from support.families import FAMILIES
 from support.models import plain_scorer
 from support.nli import nli_classifier, pipeline_scores
@@ -23,7 +24,7 @@ from support.parity import assert_close
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 EVERYDAY = ("BART", "BERT")
-EVERY_FAMILY = [name if name in EVERYDAY else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
+EVERY_FAMILY = everyday(FAMILIES, only=EVERYDAY)
 DECODERS = ("GPT-2", "Llama")  # the zero-shot pipeline needs a padding token, and GPT-2 gives an empty text no token
 LABELS = ["politics", "climate change", "C++", "日本"]
 TEXTS = [

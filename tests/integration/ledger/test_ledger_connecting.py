@@ -35,10 +35,6 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 
 class TestConnecting:
-    def test_no_redis_named_says_how_to_name_one(self) -> None:
-        with pytest.raises(UsageError, match="Set REDIS_URL"):
-            Ledger.connect(Settings(redis_url=None))
-
     @pytest.mark.parametrize(
         ("url", "address"),
         [

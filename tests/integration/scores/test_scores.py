@@ -109,17 +109,6 @@ def test_the_exact_edges_of_equal_parts_are_known_before_a_cut(scored: Scored) -
         edges_of_run(scored_run(str(scored.output), scored.settings), Ranking(by="token_count"), 4, source=())
 
 
-def test_of_several_labels_each_has_a_table(scored: Scored, three_labels: Runs) -> None:
-    output = three_labels.publish(scored.source)
-
-    found = scored_run(str(output), scored.settings)
-
-    assert list(found.histograms) == list(scored.specs[output].scorings[0].label_histogram_columns)
-    for column, histogram in found.histograms.items():
-        in_bins = (rows_in(output)[column].dropna() * 20 // 1).astype(int).value_counts()
-        assert histogram.rows_by_bin == in_bins.to_dict()
-
-
 @pytest.mark.parametrize(("where", "threshold"), [("{} >= 0.3", 0.3), ("{} > 0.2 AND text != ''", None)])
 def test_all_that_is_shown_of_scores_is_of_the_label_that_the_filter_names(
     scored: Scored, three_labels: Runs, where: str, threshold: float | None
