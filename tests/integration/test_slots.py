@@ -57,6 +57,7 @@ PAIRS = {"gpus_per_worker": 2}
     ("visible", "options", "expected"),
     [
         ("0,2", {}, [("gpu0", "0"), ("gpu2", "2")]),
+        ("3,GPU-7f2a", {}, [("gpu3", "3"), ("gpu1", "GPU-7f2a")]),
         ("0", {"workers": 2}, [("gpu0", "0"), ("gpu0-1", "0")]),
         ("0", {"name": "mine"}, [("mine", "0")]),
         ("0,1", {"name": "a100"}, [("a100-gpu0", "0"), ("a100-gpu1", "1")]),
@@ -75,12 +76,6 @@ def test_the_user_chooses_gpus_workers_and_names(
     assert devices(slots) == expected
     assert slots[0].devices == tuple(expected[0][1].split(","))
     assert slots[0].environment["SHARDSIFT_THREADS"] == str(USABLE // len(slots))
-
-
-def test_the_gpus_that_a_batch_system_allows_are_the_only_ones(machine: Callable[..., None]) -> None:
-    machine(gpus=8, visible="3,GPU-7f2a")
-
-    assert devices(find_slots()) == [("gpu3", "3"), ("gpu1", "GPU-7f2a")]
 
 
 def test_each_slice_of_a_divided_gpu_is_a_place_beside_the_undivided_gpus(

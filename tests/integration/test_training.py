@@ -142,6 +142,7 @@ def test_an_encoder_without_trained_weights_below_the_head_is_refused(tmp_path: 
 
 
 TEXTS = [f"text {number}" for number in range(20)]
+CLASSES = {"text": TEXTS, "label": ["a", "b"] * 10}
 
 
 @pytest.mark.parametrize(
@@ -160,25 +161,29 @@ TEXTS = [f"text {number}" for number in range(20)]
             "labels are 0.5 to 1, all on one side of the threshold 3",
         ),
         ({"text": TEXTS, "label": [0.5, 1.0] * 10}, {"task": "classification"}, "are double, and classes are texts"),
-        ({"text": TEXTS, "label": ["a", "b"] * 10}, {"task": "regression"}, "are string, not numbers"),
+        (CLASSES, {"task": "regression"}, "are string, not numbers"),
         ({"text": TEXTS, "label": ["a", *"b" * 19]}, {}, "These classes have a single row: a. Each needs two"),
-        ({"text": TEXTS, "label": ["a", "b"] * 10}, {"held_out": 0.01}, "1 of 20 rows would be held out, .* 2 classes"),
-        ({"text": TEXTS, "label": ["a", "b"] * 10}, {"threshold": 1.0}, "--threshold is for labels that are numbers"),
+        (CLASSES, {"held_out": 0.01}, "1 of 20 rows would be held out, .* 2 classes"),
+        (CLASSES, {"threshold": 1.0}, "--threshold is for labels that are numbers"),
+        (CLASSES, {"base_model": "./nowhere"}, "There is no model folder .*nowhere"),
+        (CLASSES, {"max_tokens": 9000}, "takes 3 to 512 tokens, not 9000"),
+        (CLASSES, {"batch_rows": 8}, "--batch-rows is for training all weights. Add --full"),
+        (CLASSES, {"full": True, "learning_rate": -1.0}, "--learning-rate is a number above 0"),
     ],
 )
-def test_labels_that_cannot_be_learned_are_one_clear_error(
-    columns: dict[str, list[Any]], options: dict[str, Any], message: str, tmp_path: Path
+def test_what_cannot_be_learned_or_trained_is_one_clear_error(
+    columns: dict[str, list[Any]], options: dict[str, Any], message: str, tiny_base: str, tmp_path: Path
 ) -> None:
     pq.write_table(pa.table(columns), tmp_path / "l.parquet")
 
     with pytest.raises(UsageError, match=message):
-        train(spec_of(tmp_path / "l.parquet", tmp_path / "out", **options), device="cpu")
+        train(spec_of(tmp_path / "l.parquet", tmp_path / "out", **{"base_model": tiny_base, **options}), device="cpu")
 
     assert not (tmp_path / "out").exists()
 
 
 def test_a_class_that_is_only_measured_on_is_one_clear_error(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"text": TEXTS, "label": ["a", "b"] * 10}), tmp_path / "l.parquet")
+    pq.write_table(pa.table(CLASSES), tmp_path / "l.parquet")
     pq.write_table(pa.table({"text": ["x"], "label": ["c"]}), tmp_path / "v.parquet")
 
     with pytest.raises(UsageError, match='v.parquet has the class "c", which no row has that is trained on'):
@@ -194,26 +199,8 @@ def test_a_model_is_never_overwritten(tmp_path: Path) -> None:
         train(spec_of(tmp_path / "l.parquet", tmp_path / "mine"))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"base_model": "./nowhere"}, "There is no model folder .*nowhere"),
-        ({"max_tokens": 9000}, "takes 3 to 512 tokens, not 9000"),
-        ({"batch_rows": 8}, "--batch-rows is for training all weights. Add --full"),
-        ({"full": True, "learning_rate": -1.0}, "--learning-rate is a number above 0"),
-    ],
-)
-def test_a_model_that_cannot_be_trained_so_is_one_clear_error(
-    options: dict[str, Any], message: str, tiny_base: str, tmp_path: Path
-) -> None:
-    write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
-
-    with pytest.raises(UsageError, match=message):
-        train(spec_of(tmp_path / "l.parquet", tmp_path / "out", **{"base_model": tiny_base, **options}), device="cpu")
-
-
 def test_a_mistake_is_reported_before_torch_is_loaded(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"text": TEXTS, "label": ["a", "b"] * 10}), tmp_path / "l.parquet")
+    pq.write_table(pa.table(CLASSES), tmp_path / "l.parquet")
     command = ["worker", "train", "--data", "l.parquet", "--base-model", "demo", "--output", "out"]
 
     done = run_command(*command, "--task", "regression", environment={"PYTHONPROFILEIMPORTTIME": "1"}, folder=tmp_path)

@@ -226,11 +226,3 @@ class TestWaves:
         assert half.saved()[0] == next(half.ledger.receipts(half.run_id))
         assert [receipt.shard for receipt in half.saved()] == [A.name, B.name]
         assert half.has(half.content, revision=half.branch)
-
-    def test_what_was_published_without_failed_shards_needs_no_wave(self, half: HubRun) -> None:
-        half.fail(C, D)
-        half.publish(without_failed=True)
-
-        half.look(1)
-
-        assert half.branches() == {"main"}
