@@ -47,7 +47,6 @@ class HubRun(OutputRun):
     redis_url: str
     folder: Path
     content: dict[str, bytes] = field(default_factory=dict)  # of the files that workers have staged, by path
-    extended: tuple[str, ...] = ()  # titles of the commits with the dataset that the run adds to
 
     @property
     def branch(self) -> str:
@@ -127,7 +126,7 @@ class HubRun(OutputRun):
 
     def check_published_once(self) -> None:
         """Check that one commit has published all that was scored, that the ledger knows it, and that no branch is left."""
-        assert self.titles() == [f"Publish run {self.run_id}", *self.extended, "initial commit"]
+        assert self.titles() == [f"Publish run {self.run_id}", "initial commit"]
         assert self.has(self.content)
         assert self.outputs() == {*self.content, MANIFEST_PATH, CARD_PATH}
         assert self.branches() == {"main"}

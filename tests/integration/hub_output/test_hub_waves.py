@@ -10,7 +10,6 @@ import pytest
 
 from shardsift.fleet.errors import TransientError
 from shardsift.fleet.process.settings import Settings
-from shardsift.fleet.run.spec import Shard
 from shardsift.fleet.storage import hub
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from shardsift.producer.finalizer import Publisher
@@ -97,30 +96,24 @@ class TestWaves:
         assert half.titles() == ["initial commit"]
 
     @pytest.mark.parametrize(
-        ("half_and_rest", "method", "step"),
+        ("method", "step"),
         [
-            ("alone", "POST", "/commit/shardsift"),
-            ("an extension", "POST", "/commit/main"),
+            ("POST", "/commit/shardsift"),
+            ("POST", "/commit/main"),
             *(
-                pytest.param(kind, method, step, marks=pytest.mark.faults)
-                for kind in ("alone", "an extension")
+                pytest.param(method, step, marks=pytest.mark.faults)
                 for method, step in [
                     ("POST", "/branch/"),
                     ("DELETE", "/branch/"),
                     ("POST", "/validate-yaml"),  # the card's, before the manifest is uploaded
                     ("POST", "/preupload/main"),
-                    ("POST", "/commit/main" if kind == "alone" else "/commit/shardsift"),
                     (None, "/info/lfs/objects/batch|/xet-write-token/"),
                     (None, "^/lfs/[0-9a-f]|/shards"),  # the last request of an upload
                 ]
             ),
         ],
-        indirect=["half_and_rest"],
     )
-    def test_another_finalizer_goes_on_from_any_step(
-        self, half_and_rest: tuple[HubRun, tuple[Shard, ...]], step: str, method: str | None
-    ) -> None:
-        half, rest = half_and_rest
+    def test_another_finalizer_goes_on_from_any_step(self, half: HubRun, step: str, method: str | None) -> None:
         half.hub.fault(step, method=method, status=None, delay_seconds=0.5)
         victim = Client(half.hub, half.folder / "victim-home", "victim")
 
@@ -132,7 +125,7 @@ class TestWaves:
             looking.exception()
 
         look_as_the_victim()
-        half.score(*rest)
+        half.score(C, D)
         if half.hub.faults_left:
             look_as_the_victim()
         wait_until(
