@@ -195,7 +195,9 @@ def test_a_tokenizer_that_cuts_texts_at_their_beginning_is_followed(bert: Sequen
     assert [tokens[pair].tolist() for pair in range(len(tokens))] == expected
 
 
-def test_a_text_without_a_token_is_errored_in_each_reading(models: Callable[[str], Path]) -> None:
+def test_a_text_without_a_token_is_errored_unless_a_hypothesis_is_beside_it(
+    models: Callable[[str], Path], bert: SequenceClassifier
+) -> None:
     scorer = loaded(models("GPT-2"))  # which adds no special tokens
 
     for reading in (Reading(), Reading(passages="head+tail")):
@@ -203,13 +205,9 @@ def test_a_text_without_a_token_is_errored_in_each_reading(models: Callable[[str
 
         assert scores.errors == {0: "null text", 1: "no token in the text", 3: "no token in the text"}
         assert np.isfinite(scores.values).all(axis=1).tolist() == [False, False, True, False]
-
-
-def test_an_empty_text_beside_a_hypothesis_is_scored(bert: SequenceClassifier) -> None:
-    scores = scored(bert.reading(Reading(passages="head+tail", hypotheses=hypotheses(LABELS))), [None, ""])
-
-    assert scores.errors == {0: "null text"}
-    assert np.isfinite(scores.values[1]).all()
+    beside = scored(bert.reading(Reading(passages="head+tail", hypotheses=hypotheses(LABELS))), [None, ""])
+    assert beside.errors == {0: "null text"}
+    assert np.isfinite(beside.values[1]).all()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from shardsift.fleet.ledger import Claim, Ledger, Publication
 from shardsift.fleet.ledger.base import RUNS, Keys
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.spec import RunSpec
-from shardsift.fleet.storage.open_output import published_at
 from shardsift.producer.planning.enqueue import enqueue
 from shardsift.producer.planning.plan import Plan
 from shardsift.producer.publishing.publish import NotReady, finalize_run, inspect_and_repair, with_findings
@@ -18,7 +17,7 @@ from shardsift.producer.status import ExitCode, run_status
 from shardsift.producer.status.advice import level, verdict
 from support.finalizer_runs import A, B, C, FinalizerRun, finish
 from support.ledger_states import claimed
-from support.outputs import data_digests
+from support.outputs import manifest_lines
 from support.records import a_spec
 
 SHARDS = (A, B, C)
@@ -74,29 +73,13 @@ def work(ledger: Ledger, spec: RunSpec, held: Claim | None) -> list[str]:
 
 
 def shards_listed(out: Path) -> int:
-    manifest = out / "manifest.parquet"
-    if not manifest.exists():
-        return 0
-    published = published_at(str(out), manifest.read_bytes())
-    assert published is not None
-    return len(published.receipts)
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, redis_url: str) -> dict[str, str]:
-    ledger, out = Ledger.connect(Settings(redis_url=redis_url)), tmp_path_factory.mktemp("undisturbed")
-    ledger.redis.flushall()
-    run = FinalizerRun(ledger=ledger, spec=a_spec(output_uri=str(out)))
-    ledger.create_run(run.spec, SHARDS, now=1.0)
-    run.do(*SHARDS)
-    run.finalize()
-    return data_digests(out)
+    return len(manifest_lines(out)) if (out / "manifest.parquet").exists() else 0
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("lost", GROUPS, ids="+".join)
 def test_a_run_that_lost_keys_is_not_published_in_part_and_the_same_command_repairs_it(
-    undisturbed: dict[str, str], ledger: Ledger, app: Celery, tmp_path: Path, lost: tuple[str, ...], moment: str
+    ledger: Ledger, app: Celery, tmp_path: Path, lost: tuple[str, ...], moment: str
 ) -> None:
     out = tmp_path / "out"
     spec = a_spec(output_uri=str(out))
@@ -132,7 +115,6 @@ def test_a_run_that_lost_keys_is_not_published_in_part_and_the_same_command_repa
     status = with_findings(ledger, run_status(ledger, run), hashes=True)
     assert (status.word, status.exit_code, status.findings) == ("published", ExitCode.DONE, ())
     assert (status.counts.done, status.counts.shards, status.counts.rows_in) == (3, 3, 30)
-    assert data_digests(out) == undisturbed
     assert shards_listed(out) == 3
 
 
