@@ -71,9 +71,6 @@ class Published:
     def write_theirs(self, path: str) -> None:
         self.write(path, b"theirs")
 
-    def empty(self, path: str) -> None:
-        self.write(path, b"")
-
     def zero(self, path: str) -> None:
         """Fill a file with zeros, as when its blocks never reached the disk."""
         self.write(path, bytes(len(self.read(path))))
