@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import redis
 
 from shardsift.fleet.ledger import Claim, Ledger, Refusal
 from shardsift.fleet.ledger.base import Keys
@@ -33,10 +32,10 @@ def test_of_many_threads_one_claims_each_shard(ledger: Ledger, spec: RunSpec) ->
     assert len({claim.token for claim in claims}) == len(shards)
 
 
-def test_tokens_are_unique_though_redis_lost_all_of_them(ledger: Ledger, client: redis.Redis, spec: RunSpec) -> None:
+def test_tokens_are_unique_though_redis_lost_all_of_them(ledger: Ledger, spec: RunSpec) -> None:
     tokens = set()
     for _ in range(3):
-        client.flushall()
+        ledger.redis.flushall()
         ledger.create_run(spec, [A], now=1.0)
         tokens.add(claimed(ledger, spec.run_id).token)
 
