@@ -18,6 +18,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 
 from shardsift.fleet.run.text import pairs
 from shardsift.worker.scoring import Hypotheses, Reading, Scorer
+from shardsift.worker.scoring.backends import Backend
 from shardsift.worker.scoring.backends.graphed import Graphed
 from shardsift.worker.scoring.backends.in_float32 import InFloat32
 from shardsift.worker.scoring.backends.last_layer import reduce_last_layer
@@ -73,7 +74,7 @@ def padded(model: PreTrainedModel, *, has_cache: bool = False) -> Padded:
     return Padded(model=model, device=CPU, pad_id=3, takes_token_types=False, has_cache=has_cache)
 
 
-def logits_alone(backend: Padded, tokens: Tokens) -> torch.Tensor:
+def logits_alone(backend: Backend, tokens: Tokens) -> torch.Tensor:
     """Of each text in a batch of its own."""
     return torch.cat([backend.logits(tokens.take(np.array([text]))) for text in range(len(tokens))])
 
@@ -116,31 +117,19 @@ def random_tokens(lengths: list[int]) -> Tokens:
     return Tokens(ids=ids.astype(np.int32), offsets=offsets)
 
 
-@pytest.mark.parametrize("reduced", [False, True], ids=["whole", "last layer reduced"])
+@pytest.mark.parametrize("how", ["whole", "last layer reduced", "one by one in float32"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_packed_logits_are_those_of_each_text_alone(kind: str, reduced: bool) -> None:
+def test_packed_logits_are_those_of_each_text_alone(kind: str, how: str) -> None:
     model = made(kind)
     tokens = random_tokens([5, 40, 17, 1, 500, 2, 40])
     alone = logits_alone(padded(model), tokens)
 
-    first_only = reduced and reduce_last_layer(model)
-    logits = packed(model, CPU, first_only=first_only, attention=stand_in).logits(tokens)
+    first_only = how != "whole" and reduce_last_layer(model)
+    backend = packed(model, CPU, first_only=first_only, attention=stand_in)
+    logits = logits_alone(InFloat32([backend]), tokens) if "float32" in how else backend.logits(tokens)
 
     assert logits.shape == alone.shape == (7, 3)
     assert alone.std(dim=0).min() > 0.1  # equal logits would prove nothing
-    assert (logits - alone).abs().max() < 1e-5
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_packed_model_scores_texts_again_in_float32_one_by_one(kind: str) -> None:
-    model = made(kind)
-    tokens = random_tokens([5, 40, 17, 1, 500])
-    alone = logits_alone(padded(model), tokens)
-
-    first_only = reduce_last_layer(model)
-    again = InFloat32([packed(model, CPU, first_only=first_only, attention=stand_in)])
-
-    logits = torch.cat([again.logits(tokens.take(np.array([text]))) for text in range(len(tokens))])
     assert (logits - alone).abs().max() < 1e-5
 
 

@@ -42,21 +42,6 @@ NEAR, SATURATED = (
 ROUNDING = np.random.default_rng(0).uniform(-0.03, 0.03, (100, 1))  # bfloat16 rounds 10 to multiples of 0.0625
 
 
-# --- the figures --------------------------------------------------------------------------------------------------------
-
-
-def test_the_figures_describe_the_errors() -> None:
-    errors = np.zeros((2000, 1), dtype=np.float32)
-    errors[7], errors[8] = 0.5, -0.25
-
-    found = parity(np.linspace(-3, 3, 2000, dtype=np.float32)[:, None], errors)
-
-    assert found.rows == 2000
-    assert found.max_error == pytest.approx(0.5)
-    assert found.p999_error < 0.25
-    assert 0.99 < found.rank_correlation() < 1
-
-
 # --- what passes and what does not --------------------------------------------------------------------------------------
 
 
@@ -70,7 +55,6 @@ def test_the_figures_describe_the_errors() -> None:
         ("bfloat16", 0.2, True),
         ("bfloat16", 0.3, False),
         ("bfloat16", float("nan"), False),
-        ("bfloat16", float("inf"), False),
     ],
 )
 def test_a_constant_error_passes_up_to_the_tolerance_of_the_format(dtype: str, error: float, passes: bool) -> None:

@@ -78,16 +78,6 @@ class TestSeveralModels:
         assert table.column_names == ["edu_score", "error"]
         assert table["edu_score"].equals(ranker.table(QUERIES)["score"])
 
-    def test_several_models_score_pairs_and_passages_too(
-        self, several: shardsift.LoadedScorers, ranker: shardsift.LoadedScorer
-    ) -> None:
-        paired = several.score(QUERIES, text_pairs=PASSAGES)
-        read = several.score(QUERIES, max_tokens=64, passages="stride:32:mean")
-
-        assert paired["edu_score"].equals(ranker.table(QUERIES, text_pairs=PASSAGES)["score"])
-        alone = ranker.table(QUERIES, max_tokens=64, passages="stride:32:mean")
-        assert read["edu_score"].equals(alone["score"])
-
     def test_models_that_share_an_encoder_hold_it_once(self, several: shardsift.LoadedScorers) -> None:
         edu, tox = (several.by_name[name].scorer.backend.model.base_model.encoder for name in ("edu", "tox"))
 

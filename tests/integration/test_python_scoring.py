@@ -63,16 +63,6 @@ def test_an_iterator_is_read_in_the_thread_that_asks(scorer: LoadedScorer) -> No
     assert np.array_equal(scores, scorer.score(TEXTS), equal_nan=True)
 
 
-def test_a_loaded_scorer_says_what_it_is_and_has_passed_the_gate(
-    scorer: LoadedScorer, three_labels: LoadedScorer
-) -> None:
-    revision = scorer.model.revision.removeprefix("sha256-")[:7]
-
-    assert repr(scorer) == f"<Scorer {scorer.model.name}@{revision} float32 on cpu, 1 output>"
-    assert repr(three_labels).endswith("float32 on cpu, 3 outputs>")
-    assert scorer.info.parity.rows == 4
-
-
 def test_score_takes_a_scorer_or_a_model_with_its_options(scorer: shardsift.LoadedScorer, tiny_model: Path) -> None:
     loaded = shardsift.score(TEXTS, scorer)
     by_name = shardsift.score(TEXTS, model=tiny_model, dtype="float32", parity_rows=0)

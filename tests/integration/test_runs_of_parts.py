@@ -152,18 +152,6 @@ def test_a_limit_of_rows_is_one_of_all_parts(
         assert report["bytes"] == pytest.approx(sum(file.stat().st_size for file in source.iterdir()), abs=3)
 
 
-def test_all_files_whose_rows_cannot_be_counted_are_told(options: RunOptions, source: Path) -> None:
-    plan = plan_run(options)
-    for shard in plan.shards:
-        Path(shard.uri.removeprefix("file://")).write_bytes(b"PAR1")
-
-    files = len(plan.shards)
-    with pytest.raises(
-        UsageError, match=rf"not be counted: {files} of {files} shards cannot be read\..*(Opening.*){{2}}"
-    ):
-        count_rows(plan.shards)
-
-
 def test_what_cannot_be_split_is_refused_and_files_of_lines_stay_whole(options: RunOptions, source: Path) -> None:
     (source.parent / "lines.jsonl").write_text('{"text": "one"}\n' * 40)
     lines = replace(options, input_uris=(str(source.parent / "lines.jsonl"),))

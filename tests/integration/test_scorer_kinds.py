@@ -48,12 +48,6 @@ def test_a_package_adds_a_kind_of_its_own() -> None:
 
 
 @pytest.mark.usefixtures("word_count")
-def test_an_unknown_kind_is_refused_with_those_that_are_installed() -> None:
-    with pytest.raises(UsageError, match=r"no scorer 'letters' here\. Installed: .*sequence-classifier.*word-count"):
-        resolve_model("letters", "m", None)
-
-
-@pytest.mark.usefixtures("word_count")
 def test_a_file_is_no_classifier_and_added_kinds_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model.bin").touch()
     monkeypatch.chdir(tmp_path)
@@ -69,9 +63,14 @@ def test_a_file_is_no_classifier_and_added_kinds_are_named(tmp_path: Path, monke
 
 @pytest.mark.usefixtures("word_count")
 @pytest.mark.parametrize(
-    ("kind", "says"), [("broken", "cannot be imported: ModuleNotFoundError"), ("no-kind", "is not a ScorerKind")]
+    ("kind", "says"),
+    [
+        ("letters", r"no scorer 'letters' here\. Installed: .*sequence-classifier.*word-count"),
+        ("broken", "cannot be imported: ModuleNotFoundError"),
+        ("no-kind", "is not a ScorerKind"),
+    ],
 )
-def test_a_kind_that_does_not_load_is_one_line(kind: str, says: str) -> None:
+def test_a_kind_that_is_unknown_or_does_not_load_is_one_line(kind: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         resolve_model(kind, "m", None)
 

@@ -12,16 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertForSequenceClassification
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import shardsift
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.spec import disclosed_spec
-from shardsift.fleet.scorers.sequence_classifier import resolve_classifier
 from shardsift.fleet.scorers.stored_scores import published_run
 from shardsift.producer.planning.plan import plan_run
-from shardsift.worker.scoring import NoRoom, Scorer, Scores
+from shardsift.worker.scoring import Scorer, Scores
 from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.scoring.parity_trial import sample_texts
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
@@ -216,29 +215,3 @@ def test_a_worker_finds_out_at_its_start_which_of_its_models_share_an_encoder(
     ]
     assert [group.numbers for group in groups] == [(0, 3), (1, 2)]
     assert not compared
-
-
-def test_a_model_that_does_not_fit_beside_another_ends_the_worker_with_the_reason(
-    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    monkeypatch.setattr(BertForSequenceClassification, "to", a_device_with_room_for_one())
-    hand_down(tuple(resolve_classifier(str(models[name]), None) for name in ("edu", "far")))
-
-    with pytest.raises(
-        NoRoom, match=r"The model .*/far does not fit in the memory of .*\. .*/tiny-bert is loaded there alr"
-    ):
-        load_handed_down(Settings(dtype="float32", device="cpu", parity_rows=0))
-
-
-def a_device_with_room_for_one() -> Any:
-    """What a GPU does when a second model is moved to it and its memory is full."""
-    original, moved = BertForSequenceClassification.to, Counter[int]()
-
-    def to(model: Any, *args: Any, **kwargs: Any) -> Any:
-        moved[id(model)] += 1
-        if len(moved) > 1:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
-        return original(model, *args, **kwargs)
-
-    return to

@@ -1,10 +1,10 @@
 """The status of a run, for people and for programs, is true and says what to do.
 
-Each state of a run is a function below, which shows the run once or several times. What is shown is in tests/golden/status.
+A test shows a run once or several times. What it shows is in the file of tests/golden/status with the test's name.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,14 +30,6 @@ OTHER = replace(SPEC.scorings[0].model, name="org/other", revision="89ab")
 MINE = replace(SPEC.scorings[0].model, name="/my models/mine", revision="sha256-abc")
 FULL_DISK = "Storing data/b.parquet in /out: no space left."
 
-State = Callable[[WatchedRun], None]
-STATES: dict[str, State] = {}
-
-
-def state(function: State) -> State:
-    STATES[function.__name__] = function
-    return function
-
 
 @pytest.fixture
 def ledger(redis_url: str) -> Iterator[Ledger]:
@@ -47,16 +39,21 @@ def ledger(redis_url: str) -> Iterator[Ledger]:
 
 
 @pytest.fixture
-def run(ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WatchedRun:
+def run(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[WatchedRun]:
+    """A run. What a test shows of it must be what the golden file says."""
     monkeypatch.chdir(tmp_path)
-    return WatchedRun(ledger)
+    run = WatchedRun(ledger)
+    yield run
+    if run.shown:
+        check_golden("status", request.node.name.removeprefix("test_"), run.text())
 
 
 # --- waiting for workers ---
 
 
-@state
-def without_a_free_worker_the_command_that_starts_one_or_what_they_do_is_named(run: WatchedRun) -> None:
+def test_without_a_free_worker_the_command_that_starts_one_or_what_they_do_is_named(run: WatchedRun) -> None:
     run.show("new")
     run.worker(queue="score.other")
     run.show("a worker serves another model")
@@ -69,8 +66,7 @@ def without_a_free_worker_the_command_that_starts_one_or_what_they_do_is_named(r
     run.show("its own worker is between two shards")
 
 
-@state
-def a_loading_worker_is_waited_for(run: WatchedRun) -> None:
+def test_a_loading_worker_is_waited_for(run: WatchedRun) -> None:
     run.worker(activity="loading", activity_seconds=35.0, device=None)
     run.show("the first")
     run.show("in a run that reads stored scores", replace(run.status(), scores_are_stored=True))
@@ -80,8 +76,7 @@ def a_loading_worker_is_waited_for(run: WatchedRun) -> None:
     run.show("its process is replaced")
 
 
-@state
-def machines_are_named_that_are_free_full_of_another_model_or_failed_to_serve(run: WatchedRun) -> None:
+def test_machines_are_named_that_are_free_full_of_another_model_or_failed_to_serve(run: WatchedRun) -> None:
     run.machine(free=0)
     run.show("none is free")
     run.machine()
@@ -97,8 +92,7 @@ def machines_are_named_that_are_free_full_of_another_model_or_failed_to_serve(ru
     run.show("its scores so far are in 16 bits")
 
 
-@state
-def a_run_of_this_machine_that_nothing_goes_on_with_names_the_same_command(run: WatchedRun) -> None:
+def test_a_run_of_this_machine_that_nothing_goes_on_with_names_the_same_command(run: WatchedRun) -> None:
     run.worker(only_run="another")  # of a `producer run` beside it
     run.machine(only_run="another")
     run.show("before any worker", is_of_this_machine=True)
@@ -108,24 +102,13 @@ def a_run_of_this_machine_that_nothing_goes_on_with_names_the_same_command(run: 
     run.show("a shard is held, and no worker is seen", is_of_this_machine=True)
 
 
-@state
-def an_interrupted_enqueue_is_to_be_run_again(run: WatchedRun) -> None:
+def test_an_interrupted_enqueue_is_to_be_run_again(run: WatchedRun) -> None:
     half = a_spec(input_revision="2")
     run.ledger.add_shards(half, [A], now=0)
     run.show("half enqueued", run_status(run.ledger, half.run_id))
 
 
-@state
-def a_run_of_which_no_worker_is_seen_says_when_its_leases_end(run: WatchedRun) -> None:
-    """The workers may be gone, frozen or cut off, or Redis may have lost what they announced: the lease is known."""
-    run.finish(A.name)
-    run.ledger.renew(run.claim(B.name), rows=4)
-    run.passes(7)
-    run.show("no worker is seen")
-
-
-@state
-def a_model_folder_that_is_another_one_on_a_machine_is_named_with_what_helps(run: WatchedRun) -> None:
+def test_a_model_folder_that_is_another_one_on_a_machine_is_named_with_what_helps(run: WatchedRun) -> None:
     spec = a_spec(model=MINE)
     run.ledger.create_run(spec, [A], now=0)
     for revision in ("sha256-abc", "sha256-abd"):
@@ -133,8 +116,7 @@ def a_model_folder_that_is_another_one_on_a_machine_is_named_with_what_helps(run
         run.show(revision, run_status(run.ledger, spec.run_id))
 
 
-@state
-def the_command_that_starts_a_worker_names_all_models_and_their_scorer(run: WatchedRun) -> None:
+def test_the_command_that_starts_a_worker_names_all_models_and_their_scorer(run: WatchedRun) -> None:
     two = (SPEC.scorings[0], replace(SPEC.scorings[0], model=OTHER, score_column="tox_score"))
     fasttext = replace(SPEC.scorings[0].model, name="/m.bin", scorer="fasttext")
     for spec in (a_spec(model=MINE), a_spec(scorings=two), a_spec(model=fasttext)):
@@ -145,8 +127,7 @@ def the_command_that_starts_a_worker_names_all_models_and_their_scorer(run: Watc
 # --- going on ---
 
 
-@state
-def a_run_on_track_says_how_long_it_takes_and_what_is_known_of_a_workers_device(run: WatchedRun) -> None:
+def test_a_run_on_track_says_how_long_it_takes_and_what_is_known_of_a_workers_device(run: WatchedRun) -> None:
     first = run.claim()
     run.passes(10)
     run.ledger.complete(first, a_receipt(run.run_id, A))
@@ -163,8 +144,7 @@ def a_run_on_track_says_how_long_it_takes_and_what_is_known_of_a_workers_device(
     run.show("with all that is known of its device")
 
 
-@state
-def what_is_known_of_a_run_has_a_line_and_is_in_the_json(run: WatchedRun) -> None:
+def test_what_is_known_of_a_run_has_a_line_and_is_in_the_json(run: WatchedRun) -> None:
     scored = a_scoring_receipt(refused_dtypes=("bfloat16",), faulty_ways=("graphed",))
     for shard, errors in ((A, {"blank text": 1}), (B, {"blank text": 2, "null text": 4})):
         errored = sum(errors.values())
@@ -175,22 +155,7 @@ def what_is_known_of_a_run_has_a_line_and_is_in_the_json(run: WatchedRun) -> Non
     run.show("all shards are done")
 
 
-@state
-def the_cost_is_the_time_of_all_workers_times_the_price(run: WatchedRun) -> None:
-    slow = Ledger(run.ledger.redis, Settings(lease_seconds=7200))
-    second = run.claim(B.name, owner="another")
-    run.passes(3600)
-    first = run.claim()
-    run.passes(1800)
-    slow.complete(first, a_receipt(run.run_id, A, rows_in=1000, rows_kept=1000, rows_dropped=0, rows_errored=0))
-    slow.release(second)  # what is scored again later is paid for too
-    run.show("without a price")
-    run.ledger.steer(run.run_id, Steering(price_per_gpu_hour=1.5))
-    run.show("with one")
-
-
-@state
-def rows_from_a_checkpoint_or_from_receipts_do_not_count_as_scored_now(run: WatchedRun) -> None:
+def test_rows_from_a_checkpoint_or_from_receipts_do_not_count_as_scored_now(run: WatchedRun) -> None:
     run.ledger.renew(run.claim(), rows=1000)
     run.ledger.report_crash(run.run_id, A.name, "w1@host/7", "killed by signal 9")
     again = run.claim()
@@ -200,8 +165,7 @@ def rows_from_a_checkpoint_or_from_receipts_do_not_count_as_scored_now(run: Watc
     run.show("1,010 rows were scored")
 
 
-@state
-def a_run_that_keeps_no_row_says_the_highest_score_or_that_it_only_scores(run: WatchedRun) -> None:
+def test_a_run_that_keeps_no_row_says_the_highest_score_or_that_it_only_scores(run: WatchedRun) -> None:
     for where in ("score >= 9", "false"):
         spec = replace(SPEC, where=where)
         run.ledger.create_run(spec, [A], now=0)
@@ -210,8 +174,7 @@ def a_run_that_keeps_no_row_says_the_highest_score_or_that_it_only_scores(run: W
         run.show(where, run_status(run.ledger, spec.run_id))
 
 
-@state
-def a_paused_run_is_not_over_and_says_how_to_resume_it(run: WatchedRun) -> None:
+def test_a_paused_run_is_not_over_and_says_how_to_resume_it(run: WatchedRun) -> None:
     run.claim()
     run.worker()
     run.ledger.pause(run.run_id)
@@ -221,8 +184,7 @@ def a_paused_run_is_not_over_and_says_how_to_resume_it(run: WatchedRun) -> None:
     run.show("for its cost")
 
 
-@state
-def shards_that_were_queued_just_now_do_not_stall_a_run(run: WatchedRun) -> None:
+def test_shards_that_were_queued_just_now_do_not_stall_a_run(run: WatchedRun) -> None:
     run.finish(A.name)
     run.fail(B.name)
     run.worker(activity_seconds=400)
@@ -243,8 +205,9 @@ def shards_that_were_queued_just_now_do_not_stall_a_run(run: WatchedRun) -> None
 # --- in trouble ---
 
 
-@state
-def workers_that_score_nothing_for_minutes_stall_a_run_also_if_the_clock_of_redis_goes_back(run: WatchedRun) -> None:
+def test_workers_that_score_nothing_for_minutes_stall_a_run_also_if_the_clock_of_redis_goes_back(
+    run: WatchedRun,
+) -> None:
     run.ledger.renew(run.claim(), rows=500)
     run.passes(400)
     run.worker(activity="busy", run_id=run.run_id, activity_seconds=400)
@@ -254,8 +217,7 @@ def workers_that_score_nothing_for_minutes_stall_a_run_also_if_the_clock_of_redi
     run.show("after the clock of Redis went back by an hour")
 
 
-@state
-def without_a_finalizer_a_run_says_so(run: WatchedRun) -> None:
+def test_without_a_finalizer_a_run_says_so(run: WatchedRun) -> None:
     announce_finalizer(run.ledger.redis, FinalizerState(name="box/14", only_run="another-run"))
     run.without_finalizer()
     run.ledger.steer(run.run_id, Steering(max_cost=2.0, price_per_gpu_hour=1.0))
@@ -274,16 +236,14 @@ def without_a_finalizer_a_run_says_so(run: WatchedRun) -> None:
     assert "publishing, no finalizer" in list(status_table([run.status()]).columns[1].cells)
 
 
-@state
-def a_redis_that_is_full_is_told_and_not_that_no_worker_is_there(run: WatchedRun) -> None:
+def test_a_redis_that_is_full_is_told_and_not_that_no_worker_is_there(run: WatchedRun) -> None:
     run.ledger.redis.config_set("maxmemory", 1)
     run.show("full")
     run.ledger.redis.config_set("maxmemory", 0)
     assert run.status().no_writes == ""
 
 
-@state
-def a_shard_that_waits_after_an_error_is_told_with_the_error_until_it_advances(run: WatchedRun) -> None:
+def test_a_shard_that_waits_after_an_error_is_told_with_the_error_until_it_advances(run: WatchedRun) -> None:
     run.worker()
     run.try_later(A.name, "S3 answered 503.")
     run.show("it waits")
@@ -293,8 +253,7 @@ def a_shard_that_waits_after_an_error_is_told_with_the_error_until_it_advances(r
     run.show("it has advanced")
 
 
-@state
-def a_full_disk_is_no_good_state_and_no_time_is_left_until_a_shard_is_stored(run: WatchedRun) -> None:
+def test_a_full_disk_is_no_good_state_and_no_time_is_left_until_a_shard_is_stored(run: WatchedRun) -> None:
     run.add_shards(C.name)
     run.finish(A.name)
     run.worker(activity="busy", run_id=run.run_id)
@@ -309,8 +268,7 @@ def a_full_disk_is_no_good_state_and_no_time_is_left_until_a_shard_is_stored(run
     run.show("stored")
 
 
-@state
-def shards_that_all_wait_for_another_attempt_are_not_stalled_workers(run: WatchedRun) -> None:
+def test_shards_that_all_wait_for_another_attempt_are_not_stalled_workers(run: WatchedRun) -> None:
     run.worker(activity_seconds=400.0)
     for shard in (A, B):
         run.try_later(shard.name, f"Uploading {shard.name}: the Hub answered 429.")
@@ -318,8 +276,9 @@ def shards_that_all_wait_for_another_attempt_are_not_stalled_workers(run: Watche
     run.show("both wait")
 
 
-@state
-def a_killed_process_and_an_expired_lease_are_told_as_what_they_are_until_the_shard_is_done(run: WatchedRun) -> None:
+def test_a_killed_process_and_an_expired_lease_are_told_as_what_they_are_until_the_shard_is_done(
+    run: WatchedRun,
+) -> None:
     """A worker tells of its killed process. A lease also ends if the worker is frozen, or cut off from Redis."""
     run.worker(name="w2@host/8")
     for shard in (A, B):
@@ -338,8 +297,7 @@ def a_killed_process_and_an_expired_lease_are_told_as_what_they_are_until_the_sh
         run.show(f"{shard.name}: done")
 
 
-@state
-def a_worker_that_hangs_is_named_and_one_that_was_stopped_has_not_died(run: WatchedRun) -> None:
+def test_a_worker_that_hangs_is_named_and_one_that_was_stopped_has_not_died(run: WatchedRun) -> None:
     run.worker(name="w2@host/8")
     run.ledger.release(run.claim())
     run.show("stopped")
@@ -350,8 +308,7 @@ def a_worker_that_hangs_is_named_and_one_that_was_stopped_has_not_died(run: Watc
     run.show("hangs")
 
 
-@state
-def shards_without_a_report_are_counted_as_shards_and_named_with_the_time_until_the_leases_end(
+def test_shards_without_a_report_are_counted_as_shards_and_named_with_the_time_until_the_leases_end(
     run: WatchedRun,
 ) -> None:
     """A worker may hold two shards: one that it stores, and the next."""
@@ -363,8 +320,7 @@ def shards_without_a_report_are_counted_as_shards_and_named_with_the_time_until_
     run.show("silent")
 
 
-@state
-def a_run_that_failed_for_several_causes_has_a_line_for_each(run: WatchedRun) -> None:
+def test_a_run_that_failed_for_several_causes_has_a_line_for_each(run: WatchedRun) -> None:
     run.add_shards(C.name)
     run.fail(A.name)
     run.fail(B.name)
@@ -374,8 +330,7 @@ def a_run_that_failed_for_several_causes_has_a_line_for_each(run: WatchedRun) ->
     run.show("with the first failure", most_failures=1)
 
 
-@state
-def publishing_without_the_failed_shards_is_proposed_when_the_others_are_done(run: WatchedRun) -> None:
+def test_publishing_without_the_failed_shards_is_proposed_when_the_others_are_done(run: WatchedRun) -> None:
     run.add_shards(C.name)
     run.fail(A.name)
     run.finish(B.name)
@@ -387,8 +342,7 @@ def publishing_without_the_failed_shards_is_proposed_when_the_others_are_done(ru
 # --- ends ---
 
 
-@state
-def a_cancelled_run_is_not_said_to_be_published_later(run: WatchedRun) -> None:
+def test_a_cancelled_run_is_not_said_to_be_published_later(run: WatchedRun) -> None:
     run.ledger.cancel(run.run_id)
     run.show("at once")
     run.ledger.retry(run.run_id)
@@ -400,8 +354,7 @@ def a_cancelled_run_is_not_said_to_be_published_later(run: WatchedRun) -> None:
         run.show("after a permanent error" if is_permanent else "after an error")
 
 
-@state
-def a_run_whose_shards_are_done_is_publishing_until_it_cannot_be_published(run: WatchedRun) -> None:
+def test_a_run_whose_shards_are_done_is_publishing_until_it_cannot_be_published(run: WatchedRun) -> None:
     run.claim()
     run.passes(5)
     run.finish(A.name, B.name)
@@ -411,8 +364,7 @@ def a_run_whose_shards_are_done_is_publishing_until_it_cannot_be_published(run: 
     run.show("it cannot be published")
 
 
-@state
-def a_published_output_says_how_thoroughly_it_was_checked(run: WatchedRun) -> None:
+def test_a_published_output_says_how_thoroughly_it_was_checked(run: WatchedRun) -> None:
     spec = a_spec(output_uri="out")
     run.ledger.create_run(spec, [A], now=0)
     output = FolderOutput(spec.output_uri, spec.run_id)
@@ -427,8 +379,7 @@ def a_published_output_says_how_thoroughly_it_was_checked(run: WatchedRun) -> No
     run.show("the card was edited", with_findings(run.ledger, unchecked, hashes=True))
 
 
-@state
-def a_published_run_that_keeps_no_row_says_why_and_what_to_do(run: WatchedRun) -> None:
+def test_a_published_run_that_keeps_no_row_says_why_and_what_to_do(run: WatchedRun) -> None:
     none = {"rows_kept": 0, "rows_dropped": 0, "rows_errored": 0}
     for moment, counts in {
         "all are dropped": {"rows_dropped": 9, "rows_errored": 1},
@@ -442,18 +393,11 @@ def a_published_run_that_keeps_no_row_says_why_and_what_to_do(run: WatchedRun) -
         run.show(moment)
 
 
-# --- what is shown of them ---
+# --- besides the golden files ---
 
 
-@pytest.mark.parametrize("name", STATES)
-def test_what_is_shown_of_a_run_is_true_and_says_what_to_do(name: str, run: WatchedRun) -> None:
-    STATES[name](run)
-
-    check_golden("status", name, run.text())
-
-
-def test_each_golden_file_is_that_of_a_state() -> None:
-    assert {file.stem for file in (FOLDER / "status").iterdir()} == set(STATES)
+def test_each_golden_file_is_that_of_a_test() -> None:
+    assert {f"test_{file.stem}" for file in (FOLDER / "status").iterdir()} <= globals().keys()
 
 
 class EndingLedger(Ledger):
@@ -473,15 +417,6 @@ def test_a_run_that_ends_while_its_status_is_read_shows_no_shard_as_running(run:
     status = run_status(EndingLedger(run.ledger.redis, Settings()), run.run_id)
 
     assert (status.counts.done, status.counts.running, status.running) == (2, 0, ())
-
-
-def test_a_cancelled_run_is_not_published_by_finalize(run: WatchedRun, redis_url: str) -> None:
-    run.finish(A.name)
-    run.ledger.cancel(run.run_id)
-
-    done = call_command("producer", "finalize", run.run_id, environment={"REDIS_URL": redis_url})
-
-    assert (done.returncode, done.stderr) == (4, "Not published: it is cancelled; `producer retry` resumes it.\n")
 
 
 def test_a_notebook_shows_the_screen_as_text(run: WatchedRun) -> None:

@@ -1,6 +1,5 @@
 """Several crawls in one dataset, and files of several folders below names of the user: each is a subset of its own."""
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -140,29 +139,6 @@ class TestSubset:
         assert b"secret" not in readable
         assert "--subset 2023 " in (out / "README.md").read_text()
         assert plan_run(runs.options(source, "plain", **options)).spec.run_id == runs.specs[plain].run_id
-
-    def test_an_input_is_found_again_below_its_subset(self, runs: Runs, source: Path, tmp_path: Path) -> None:
-        out = runs.publish(source, subset="2023", where="score < 1000")
-        fresh = runs.publish(source, "fresh", subset="2023", keep_all=True)
-
-        assert verify(str(out), source=(str(source),)).faults == ()
-        assert data_digests(runs.refilter(out, keep_all=True, input_uris=(str(source),))) == data_digests(fresh)
-        scored = scored_run(str(out), Settings())
-        near = rows_of_run_near(scored, None, near=0, count=2, source=(str(source),))
-        assert [(row.shard.partition("/")[0], str(row.text)[:4]) for row in near] == [("2023", "of a")] * 2
-        shutil.copy(source / "000_00000.parquet", source / "new.parquet")
-        (fault,) = verify(str(out), source=(str(source),)).faults
-        assert fault.path == "data/2023/new.parquet"
-
-    def test_folders_read_as_columns_lie_below_the_subset(self, runs: Runs, tmp_path: Path) -> None:
-        source = tmp_path / "in"
-        write_files(source / "year=2023", "of 2023")
-
-        out = runs.publish(source, subset="web", columns="year")
-
-        assert set(published_rows(out)["year"].to_pylist()) == {"2023"}
-        assert {path.rpartition("/")[0] for path in data_digests(out)} == {"data/web/year-2023", "scores/web/year-2023"}
-        assert verify(str(out), source=(str(source),)).faults == ()
 
     def test_equal_names_of_two_folders_are_refused_with_the_way_to_keep_both(
         self, runs: Runs, source: Path, tmp_path: Path

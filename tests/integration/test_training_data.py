@@ -40,15 +40,6 @@ def write_lines(table: pa.Table, file: Path) -> Path:
     return file
 
 
-def test_files_of_a_folder_are_read_in_the_order_of_their_names(whole: pa.Table, tmp_path: Path) -> None:
-    folder = in_parts(whole, tmp_path / "parts")
-
-    for data in (folder, f"{folder}/*.parquet", f"file://{folder}"):
-        found = rows_of(data, label_column="topic")
-        assert found.texts.to_pylist() == whole["text"].to_pylist()
-        assert found.labels.to_pylist() == whole["topic"].to_pylist()
-
-
 def test_the_digest_is_of_the_rows_and_not_of_the_files(whole: pa.Table, tmp_path: Path) -> None:
     digest = rows_of(tmp_path / "whole.parquet").digest
 
@@ -86,10 +77,3 @@ def test_a_file_that_differs_from_the_others_is_named(second: dict[str, Any], me
 
     with pytest.raises(UsageError, match=message):
         rows_of(tmp_path / "data")
-
-
-def test_a_folder_without_input_files_is_one_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-
-    with pytest.raises(UsageError, match=r"No input files at .*empty. Give --data a file, a folder or a glob"):
-        rows_of(tmp_path / "empty")

@@ -120,21 +120,16 @@ def a_find(key: Key = KEY, *, max_batch_tokens: int = 32_768) -> Tuned:
     return Tuned(key=key, max_batch_tokens=max_batch_tokens, date="2026-11-21 08:00 UTC")
 
 
-def test_a_stored_result_is_found_for_the_same_scorer_only(tmp_path: Path) -> None:
-    store_tuned(tmp_path / "state", a_find())
-
-    assert find_tuned(tmp_path / "state", KEY) == a_find()
-    for field in ("model", "revision", "device", "dtype", "backend"):
-        assert find_tuned(tmp_path / "state", replace(KEY, **{field: "another"})) is None
-
-
-def test_a_new_result_replaces_only_the_one_with_the_same_key(tmp_path: Path) -> None:
-    other = a_find(replace(KEY, dtype="bfloat16"), max_batch_tokens=8_192)
+def test_a_stored_result_is_found_for_the_same_scorer_only_and_replaces_only_its_own(tmp_path: Path) -> None:
+    folder, other = tmp_path / "state", a_find(replace(KEY, dtype="bfloat16"), max_batch_tokens=8_192)
     for find in (a_find(), other, a_find(max_batch_tokens=65_536)):
-        store_tuned(tmp_path, find)
+        store_tuned(folder, find)
 
-    assert read_tuned(tmp_path) == [other, a_find(max_batch_tokens=65_536)]
-    assert [file.name for file in tmp_path.iterdir()] == [FILE_NAME]
+    assert find_tuned(folder, KEY) == a_find(max_batch_tokens=65_536)
+    assert read_tuned(folder) == [other, a_find(max_batch_tokens=65_536)]
+    assert [file.name for file in folder.iterdir()] == [FILE_NAME]
+    for field in ("model", "revision", "device", "dtype", "backend"):
+        assert find_tuned(folder, replace(KEY, **{field: "another"})) is None
 
 
 @pytest.mark.parametrize("damaged", [b"", b"[1]", b"\xff\xfe"])

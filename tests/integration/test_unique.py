@@ -2,9 +2,9 @@
 
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from hashlib import blake2b, sha256
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from stand_in import StandInScorer
 from hubserver import HubServer
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger, Publication
-from shardsift.fleet.storage.open_output import open_output
 from shardsift.producer.planning.plan import Plan, plan_run
 from shardsift.producer.planning.retry import retry_run
 from shardsift.producer.publishing.publish import NotReady, finalize_run
@@ -27,7 +26,7 @@ from support.ledger_states import claimed
 from support.outputs import Published, data_digests, manifest_lines, published_rows
 from support.published_dataset import Dataset
 from support.small_fleet import enqueue_and_wait, work
-from support.small_run import Runs
+from support.small_run import Runs, enqueue_plan
 
 SHARDS, ROWS = 4, 60
 NAMES = [f"{shard:03}" for shard in range(SHARDS)]
@@ -42,23 +41,20 @@ def texts_of(shard: int) -> list[str | None]:
     return [*common, None, "", "  ", f"alone {shard}", f"alone {shard}", f"alone  {shard}", "Ünï", "Ünï "]
 
 
-def write_source(folder: Path, texts: Callable[[int], list[str | None]] = texts_of) -> None:
-    folder.mkdir(exist_ok=True)
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "shards"
+    folder.mkdir()
     for shard in range(SHARDS):
         rows = {
-            "text": texts(shard),
+            "text": texts_of(shard),
             "title": [f"Title {row % 3}" for row in range(ROWS)],
             "n": range(ROWS),
             "kind": pa.array([f"kind {shard} {row % 5}" for row in range(ROWS)]).dictionary_encode(),
             "amounts": pa.array([[("a", row)] for row in range(ROWS)], pa.map_(pa.string(), pa.int64())),
         }
         pq.write_table(pa.table(rows), folder / f"{shard:03}.parquet", row_group_size=25)
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    write_source(tmp_path / "shards")
-    return tmp_path / "shards"
+    return folder
 
 
 def first_of_each(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -98,6 +94,21 @@ class Command:
         assert outcome.state == "published"
         return outcome.shards
 
+    def published(self, output: str = "out", **options: Any) -> tuple[Plan, Path]:
+        """Publish a run that keeps each text once."""
+        plan = self.plan(output, **{"unique": True, **options})
+        self.publish(plan)
+        return plan, Path(plan.spec.output_uri)
+
+    def enqueued(self, size: str = "none") -> Plan:
+        """Enqueue a run that keeps each text once."""
+        plan = self.plan(unique=True, target_file_size=size)
+        enqueue_plan(self.ledger, plan)
+        return plan
+
+    def faults(self, output: Path) -> tuple[object, ...]:
+        return verify(str(output), source=(str(self.source),)).faults
+
     def work(self, plan: Plan) -> list[str]:
         return work(self.ledger, plan, self.scorer, self.runs.folder)
 
@@ -112,9 +123,8 @@ class Command:
 
     def check(self, plan: Plan, *, shards: Iterable[str] = NAMES) -> None:
         """Check the output against a run that keeps equal texts, over the files as they are now."""
-        plain = self.plan(f"plain-{next(_numbers)}")
-        self.publish(plain)
-        rows = [row for row in kept(Path(plain.spec.output_uri)) if row["shard"] in {*shards}]
+        _, plain = self.published(f"plain-{next(_numbers)}", unique=False)
+        rows = [row for row in kept(plain) if row["shard"] in {*shards}]
         output = Path(plan.spec.output_uri)
         assert kept(output) == first_of_each(rows)
         lines = manifest_lines(output)
@@ -123,7 +133,7 @@ class Command:
         assert counts.duplicates == len(rows) - len(first_of_each(rows))
         assert counts.rows_in == counts.rows_kept + counts.rows_dropped + counts.rows_errored
         if {*shards} == {*NAMES}:
-            assert verify(str(output), source=(str(self.source),)).faults == ()
+            assert self.faults(output) == ()
 
 
 @pytest.fixture
@@ -134,25 +144,15 @@ def command(ledger: Ledger, redis_url: str, tiny_model: Path, source: Path, tmp_
 
 class TestWhatIsKept:
     @pytest.mark.parametrize(
-        ("where", "size"),
-        [
-            ("score >= 1.5", "none"),
-            ("score >= 1.5", "10kB"),
-            ("score >= 1.5 and n % 3 > 0", "10kB"),
-            ("true", "none"),
-        ],
+        ("where", "size"), [("score >= 1.5", "none"), ("score >= 1.5 and n % 3 > 0", "10kB"), ("true", "none")]
     )
     def test_of_equal_texts_among_the_kept_rows_the_first_is_kept(
         self, command: Command, where: str, size: str
     ) -> None:
-        plain, unique = (
-            command.plan("plain", where=where),
-            command.plan(where=where, unique=True, target_file_size=size),
-        )
-        for plan in (plain, unique):
-            command.publish(plan)
+        _, plain = command.published("plain", where=where, unique=False)
+        _, out = command.published(where=where, target_file_size=size)
 
-        rows, out = kept(command.runs.folder / "plain"), command.runs.folder / "out"
+        rows = kept(plain)
 
         assert kept(out) == first_of_each(rows)
         assert 0 < len(kept(out)) < len(rows) / 2
@@ -160,27 +160,15 @@ class TestWhatIsKept:
         assert found.faults == ()
         assert found.duplicates == len(rows) - len(kept(out))
         assert f" dropped ({found.duplicates} of them duplicates), " in str(found)
-        assert published_rows(out).schema.field("amounts") == published_rows(
-            command.runs.folder / "plain"
-        ).schema.field("amounts")
+        assert published_rows(out).schema.field("amounts") == published_rows(plain).schema.field("amounts")
         assert (len([*(out / "data").iterdir()]) == SHARDS) is (size == "none")
-
-    def test_each_line_of_the_scores_has_the_digest_of_its_text(self, command: Command) -> None:
-        command.publish(command.plan(unique=True))
-
-        lines = published_rows(command.runs.folder / "out", "scores").to_pylist()
-
-        texts = [text for shard in range(SHARDS) for text in texts_of(shard)]
-        assert [line["text_digest"] for line in lines] == [
-            None if text is None else blake2b(text.encode(), digest_size=16).digest() for text in texts
-        ]
 
     def test_the_card_has_the_number_of_duplicates_and_a_query_that_finds_them(
         self, command: Command, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        command.publish(command.plan("plain"))
-        command.publish(command.plan(unique=True))
-        rows, out = kept(command.runs.folder / "plain"), command.runs.folder / "out"
+        _, plain = command.published("plain", unique=False)
+        _, out = command.published()
+        rows = kept(plain)
         first = {row["text"]: (row["shard"], row["row"]) for row in first_of_each(rows)}
         again = [(row["shard"], row["row"], *first[row["text"]]) for row in rows]
         monkeypatch.chdir(out)
@@ -192,59 +180,29 @@ class TestWhatIsKept:
         assert f"| Duplicates | {len(rows) - len(first)} of the dropped rows" in card
         assert "  --unique" in card
 
-    def test_several_models_read_a_text_once(self, command: Command, tiny_model: Path) -> None:
-        models = (f"a={tiny_model}", f"b={tiny_model}")
-        choice: dict[str, Any] = {"models": models, "where": "a_score >= 1.5", "text_column": "{title}: {text}"}
-        plain, unique = command.plan("plain", **choice), command.plan(unique=True, **choice)
-        for plan in (plain, unique):
-            command.publish(plan)
 
-        rows = [row | {"text": f"{row['title']}: {row['text']}"} for row in kept(command.runs.folder / "plain")]
+@pytest.mark.parametrize(
+    ("was_unique", "size"), [(False, "none"), (True, "10kB"), pytest.param(False, "10kB", marks=pytest.mark.slow)]
+)
+def test_a_refilter_keeps_of_equal_texts_the_first_that_passes_the_new_filter(
+    command: Command, was_unique: bool, size: str
+) -> None:
+    choice = {"where": "score >= 1.5 and n % 2 = 1", "unique": True, "target_file_size": size}
+    plan, earlier = command.published("kept", unique=was_unique)
+    _, fresh = command.published("fresh", **choice)
 
-        expected = [(row["shard"], row["row"]) for row in first_of_each(rows)]
-        assert [(row["shard"], row["row"]) for row in kept(command.runs.folder / "out")] == expected
-        assert verify(plan.spec.output_uri, source=(str(command.source),)).faults == ()
+    again = replace(command.runs, specs={earlier: plan.spec}).refilter(earlier, "again", **choice)
 
-
-class TestRefilter:
-    @pytest.mark.parametrize(
-        ("was_unique", "size"), [(False, "none"), (True, "10kB"), pytest.param(False, "10kB", marks=pytest.mark.slow)]
-    )
-    def test_a_refilter_keeps_of_equal_texts_the_first_that_passes_the_new_filter(
-        self, command: Command, was_unique: bool, size: str
-    ) -> None:
-        where = "score >= 1.5 and n % 2 = 1"
-        plan = command.plan("kept", unique=was_unique)
-        command.publish(plan)
-        fresh = command.plan("fresh", where=where, unique=True, target_file_size=size)
-        command.publish(fresh)
-        runs = replace(command.runs, specs={command.runs.folder / "kept": plan.spec})
-
-        again = runs.refilter(command.runs.folder / "kept", "again", where=where, unique=True, target_file_size=size)
-
-        assert data_digests(again) == data_digests(command.runs.folder / "fresh")
-        assert verify(str(again), source=(str(command.source),)).faults == ()
-
-    def test_a_refilter_without_unique_has_all_rows_again(self, command: Command) -> None:
-        plan = command.plan("kept", unique=True)
-        command.publish(plan)
-        command.publish(command.plan("fresh"))
-        runs = replace(command.runs, specs={command.runs.folder / "kept": plan.spec})
-
-        again = runs.refilter(command.runs.folder / "kept", "again", where="score >= 1.5")
-
-        assert data_digests(again) == data_digests(command.runs.folder / "fresh")
+    assert data_digests(again) == data_digests(fresh)
+    assert command.faults(again) == ()
 
 
 class TestAPublishedRun:
     @SIZES
     @pytest.mark.parametrize("is_lost", [False, True])
     def test_the_same_command_again_changes_nothing(self, command: Command, size: str, is_lost: bool) -> None:
-        plan = command.plan(unique=True, target_file_size=size)
-        command.publish(plan)
-        files = [
-            path for path in Path(plan.spec.output_uri).rglob("*.parquet") if path.parent.name in ("data", "scores")
-        ]
+        plan, out = command.published(target_file_size=size)
+        files = [path for path in out.rglob("*.parquet") if path.parent.name in ("data", "scores")]
         before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
         if is_lost:
             command.ledger.redis.flushall()
@@ -258,25 +216,22 @@ class TestAPublishedRun:
     @pytest.mark.parametrize("is_lost", [False, LOST])
     @pytest.mark.parametrize("kind", ["data", "scores"])
     def test_a_damaged_file_costs_its_shards_alone(self, command: Command, size: str, is_lost: bool, kind: str) -> None:
-        plan = command.plan(unique=True, target_file_size=size)
-        command.publish(plan)
-        before, lines = data_digests(Path(plan.spec.output_uri)), manifest_lines(Path(plan.spec.output_uri))
-        Published(plan.spec.output_uri).truncate(f"{kind}/{NAMES[0]}.parquet")
+        plan, out = command.published(target_file_size=size)
+        before, paths = data_digests(out), [line[kind]["path"] for line in manifest_lines(out)]
+        Published(str(out)).truncate(f"{kind}/{NAMES[0]}.parquet")
         if is_lost:
             command.ledger.redis.flushall()
 
-        paths = [str(line[kind]["path"]) for line in lines]
         assert command.publish(plan) == [name for name, path in zip(NAMES, paths, strict=True) if path == paths[0]]
 
-        assert data_digests(Path(plan.spec.output_uri)) == before
+        assert data_digests(out) == before
 
     @SIZES
     @pytest.mark.parametrize("is_lost", [False, LOST])
     def test_a_text_that_its_only_kept_row_loses_comes_back_from_the_shard_that_had_lost_it(
         self, command: Command, size: str, is_lost: bool
     ) -> None:
-        plan = command.plan(unique=True, target_file_size=size)
-        command.publish(plan)
+        plan, _ = command.published(target_file_size=size)
         command.lose(plan, NAMES[0])
         file = command.source / f"{NAMES[0]}.parquet"
         pq.write_table(pq.read_table(file).slice(0, 5), file)
@@ -297,10 +252,8 @@ class TestAPublishedRun:
 
     @SIZES
     def test_a_failed_shard_that_is_scored_later_costs_no_other_shard(self, command: Command, size: str) -> None:
-        whole, plan = (command.plan(name, unique=True, target_file_size=size) for name in ("whole", "out"))
-        command.publish(whole)
-        open_output(plan.spec.output_uri, plan.spec.run_id).reserve(plan.spec)
-        command.ledger.create_run(plan.spec, plan.shards, now=1.0)
+        _, whole = command.published("whole", target_file_size=size)
+        plan = command.enqueued(size)
         command.ledger.fail(claimed(command.ledger, plan.spec.run_id, plan.shards[0]), "it is broken", "")
         command.work(plan)
         command.finalize(plan, without_failed=True)
@@ -310,12 +263,11 @@ class TestAPublishedRun:
 
         assert command.work(plan) == NAMES[:1]
         assert isinstance(command.finalize(plan), Publication)
-        assert data_digests(Path(plan.spec.output_uri)) == data_digests(Path(whole.spec.output_uri))
+        assert data_digests(Path(plan.spec.output_uri)) == data_digests(whole)
 
     @SIZES
     def test_a_published_shard_that_fails_later_takes_no_text_with_it(self, command: Command, size: str) -> None:
-        plan = command.plan(unique=True, target_file_size=size)
-        command.publish(plan)
+        plan, _ = command.published(target_file_size=size)
         command.lose(plan, NAMES[1])
 
         assert isinstance(command.finalize(plan, without_failed=True), NotReady)
@@ -329,10 +281,8 @@ class TestAPublishedRun:
 def test_a_flipped_bit_in_a_column_that_decides_is_found_before_any_row_is_left_out(
     command: Command, kind: str, column: str
 ) -> None:
-    command.publish(command.plan("whole", unique=True))
-    plan = command.plan(unique=True)
-    open_output(plan.spec.output_uri, plan.spec.run_id).reserve(plan.spec)
-    command.ledger.create_run(plan.spec, plan.shards, now=1.0)
+    _, whole = command.published("whole")
+    plan = command.enqueued()
     command.work(plan)
     folder = Path(plan.spec.output_uri) / f".shardsift/{plan.spec.run_id}/staged/{kind}/{NAMES[1]}.parquet"
     (file,) = folder.iterdir()
@@ -349,7 +299,7 @@ def test_a_flipped_bit_in_a_column_that_decides_is_found_before_any_row_is_left_
     assert damaged.reason.startswith("1 shard queued again: Reading ")
     assert command.work(plan) == [NAMES[1]]
     command.finalize(plan)
-    assert data_digests(Path(plan.spec.output_uri)) == data_digests(command.runs.folder / "whole")
+    assert data_digests(Path(plan.spec.output_uri)) == data_digests(whole)
 
 
 class TestAnExtension:
@@ -364,8 +314,7 @@ class TestAnExtension:
             new = [f"New {row // 2} of {number // 2}" if row < 9 else text for row, text in enumerate(texts_of(number))]
             pq.write_table(rows.set_column(0, "text", [new]), later / file.name)
             file.unlink()
-        base = command.plan(unique=True, target_file_size=request.param)
-        command.publish(base)
+        base, _ = command.published(target_file_size=request.param)
         for file in later.iterdir():
             shutil.copy(file, command.source)
         extension = command.plan(unique=True, target_file_size=request.param, extends=True)
@@ -380,15 +329,15 @@ class TestAnExtension:
 
         assert command.publish(extension) == [NAMES[0], NAMES[3]]
 
-        command.publish(plain := command.plan("plain"))
-        rows = kept(Path(plain.spec.output_uri))
+        _, plain = command.published("plain", unique=False)
+        rows = kept(plain)
         in_order = sorted(rows, key=lambda row: row["shard"] not in NAMES[1:3])  # stable: the base's rows first
         expected = sorted(first_of_each(in_order), key=lambda row: (row["shard"], row["row"]))
         assert sorted(kept(out), key=lambda row: (row["shard"], row["row"])) == expected
         assert before.items() <= data_digests(out).items()
         duplicates = sum(int(str(line["duplicates"])) for line in manifest_lines(out))
         assert duplicates == len(rows) - len(expected)
-        assert verify(str(out), source=(str(command.source),)).faults == ()
+        assert command.faults(out) == ()
 
     @pytest.mark.parametrize("is_lost", [False, LOST])
     def test_a_damaged_file_of_the_base_or_of_the_extension_costs_its_shards_alone(
@@ -408,7 +357,7 @@ class TestAnExtension:
             assert len(scored) == sum(line["data"]["path"] == f"data/{first}.parquet" for line in manifest_lines(out))
 
         assert data_digests(out) == before
-        assert verify(str(out), source=(str(command.source),)).faults == ()
+        assert command.faults(out) == ()
 
     def test_a_changed_file_of_the_base_is_refused(self, extended: tuple[Command, Plan, Plan]) -> None:
         command, *_ = extended
@@ -421,7 +370,7 @@ class TestAnExtension:
 
 @SIZES
 def test_a_run_on_the_hub_has_the_files_of_one_in_a_folder(command: Command, hub: HubServer, size: str) -> None:
-    command.publish(command.plan(unique=True, target_file_size=size))
+    _, out = command.published(target_file_size=size)
     hub.create_repo(repo := f"org/unique-{next(_numbers)}")
     plan = command.plan(unique=True, target_file_size=size, output_uri=f"hf://datasets/{repo}")
 
@@ -430,7 +379,7 @@ def test_a_run_on_the_hub_has_the_files_of_one_in_a_folder(command: Command, hub
 
     assert command.publish(plan) == []
     files = {path: sha256(hub.read(repo, path)).hexdigest() for path in hub.files(repo) if "/" in path}
-    assert files == data_digests(command.runs.folder / "out")
+    assert files == data_digests(out)
     assert [commit.title for commit in hub.commits(repo)] == [f"Publish run {plan.spec.run_id}", "initial commit"]
     assert verify(plan.spec.output_uri, source=(str(command.source),)).faults == ()
 
@@ -438,13 +387,13 @@ def test_a_run_on_the_hub_has_the_files_of_one_in_a_folder(command: Command, hub
 class TestVerify:
     @pytest.fixture
     def dataset(self, command: Command) -> Dataset:
-        command.publish(command.plan(unique=True))
-        return Dataset(source=command.source, output=command.runs.folder / "out")
+        _, out = command.published()
+        return Dataset(source=command.source, output=out)
 
     def test_a_text_that_is_there_twice_is_found(self, dataset: Dataset, command: Command) -> None:
-        command.publish(command.plan("plain"))
+        _, plain = command.published("plain", unique=False)
         path = f"data/{NAMES[2]}.parquet"
-        again = pq.read_table(command.runs.folder / "plain" / path)
+        again = pq.read_table(plain / path)
         there = {row["text"] for row in kept(dataset.output)}
         assert {*again["text"].to_pylist()} <= there
         rows = len(pq.read_table(dataset.output / path))

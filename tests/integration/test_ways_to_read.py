@@ -16,6 +16,7 @@ from shardsift.worker.scoring import Hypotheses, ModelError, Reading, Scores, ap
 from shardsift.worker.scoring.parity_trial import sample_texts
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer, plain_texts
+from support.everyday import everyday
 from support.families import FAMILIES
 from support.models import plain_scorer
 from support.nli import nli_classifier, pipeline_scores
@@ -23,7 +24,7 @@ from support.parity import assert_close
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 EVERYDAY = ("BART", "BERT")
-EVERY_FAMILY = [name if name in EVERYDAY else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
+EVERY_FAMILY = everyday(FAMILIES, only=EVERYDAY)
 DECODERS = ("GPT-2", "Llama")  # the zero-shot pipeline needs a padding token, and GPT-2 gives an empty text no token
 LABELS = ["politics", "climate change", "C++", "日本"]
 TEXTS = [
@@ -179,14 +180,6 @@ def test_pairs_have_the_scores_of_the_pipeline(family: str, models: Callable[[st
     assert expected.std(axis=0).min() > 0.05
 
 
-def test_fewer_tokens_are_those_of_the_pipeline(bert: SequenceClassifier) -> None:
-    sequences = bert.reading(Reading(max_tokens=24)).encode(TEXTS).sequences
-    tokens = sequences.take(np.arange(len(sequences)))
-
-    expected = AutoTokenizer.from_pretrained(bert.model)(TEXTS, truncation=True, max_length=24)["input_ids"]
-    assert [tokens[text].tolist() for text in range(len(TEXTS))] == expected
-
-
 def test_a_tokenizer_that_cuts_texts_at_their_beginning_is_followed(bert: SequenceClassifier) -> None:
     tokenizer = AutoTokenizer.from_pretrained(bert.model, truncation_side="left")
     seconds = hypotheses(LABELS).texts
@@ -202,7 +195,9 @@ def test_a_tokenizer_that_cuts_texts_at_their_beginning_is_followed(bert: Sequen
     assert [tokens[pair].tolist() for pair in range(len(tokens))] == expected
 
 
-def test_a_text_without_a_token_is_errored_in_each_reading(models: Callable[[str], Path]) -> None:
+def test_a_text_without_a_token_is_errored_unless_a_hypothesis_is_beside_it(
+    models: Callable[[str], Path], bert: SequenceClassifier
+) -> None:
     scorer = loaded(models("GPT-2"))  # which adds no special tokens
 
     for reading in (Reading(), Reading(passages="head+tail")):
@@ -210,13 +205,9 @@ def test_a_text_without_a_token_is_errored_in_each_reading(models: Callable[[str
 
         assert scores.errors == {0: "null text", 1: "no token in the text", 3: "no token in the text"}
         assert np.isfinite(scores.values).all(axis=1).tolist() == [False, False, True, False]
-
-
-def test_an_empty_text_beside_a_hypothesis_is_scored(bert: SequenceClassifier) -> None:
-    scores = scored(bert.reading(Reading(passages="head+tail", hypotheses=hypotheses(LABELS))), [None, ""])
-
-    assert scores.errors == {0: "null text"}
-    assert np.isfinite(scores.values[1]).all()
+    beside = scored(bert.reading(Reading(passages="head+tail", hypotheses=hypotheses(LABELS))), [None, ""])
+    assert beside.errors == {0: "null text"}
+    assert np.isfinite(beside.values[1]).all()
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,11 @@ import pyarrow.parquet as pq
 
 from shardsift.fleet.ledger import Claim, Ledger
 from shardsift.fleet.run.receipt import Receipt
-from shardsift.fleet.storage.open_output import open_output
-from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import plan_run
 from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
 from shardsift.worker.service.lease import Lease
 from support.ledger_states import claimed
-from support.small_run import WORKER, leased, score_leased
+from support.small_run import WORKER, Runs, enqueue_plan, leased, score_leased
 
 _outputs = count()
 
@@ -59,21 +57,9 @@ class Office:
         self._ledger, self._model, self._folder = ledger, model, folder
 
     def claim(self, shards: Path, *, shard: int = 0, scratch: Path | None = None, **options: object) -> Desk:
-        output = self._folder / f"output-{next(_outputs)}"
-        plan = plan_run(
-            RunOptions(
-                **{
-                    "input_uris": (str(shards),),
-                    "models": (str(self._model),),
-                    "dtype": "float32",
-                    "output_uri": str(output),
-                    "keep_all": "where" not in options,
-                    **options,
-                }
-            )
-        )
-        open_output(plan.spec.output_uri, plan.spec.run_id).reserve(plan.spec)
-        self._ledger.create_run(plan.spec, plan.shards, now=0)
+        runs = Runs(ledger=self._ledger, scorer=self.scorer, models=(str(self._model),), folder=self._folder)
+        plan = plan_run(runs.options(shards, f"output-{next(_outputs)}", **options))
+        enqueue_plan(self._ledger, plan)
         claim = claimed(self._ledger, plan.spec.run_id, plan.shards[shard], owner=WORKER)
         return self.desk(claim, scratch=scratch)
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shardsift.fleet.ledger import Claim, Ledger
+from shardsift.fleet.ledger.base import Keys
 from shardsift.fleet.run.output_columns import kept_schema, scores_schema
 from shardsift.fleet.run.receipt import OutputFile
 from shardsift.fleet.run.spec import Shard
@@ -33,6 +34,10 @@ class FinalizerRun(OutputRun):
         """Complete shards as a worker does: claim each, stage both of its files and record it as done."""
         for shard in shards:
             finish(self.ledger, claimed(self.ledger, self.run_id, shard))
+
+    def lose(self, field: str) -> None:
+        """Delete a field of the run's hash in Redis."""
+        self.ledger.redis.hdel(Keys(self.run_id).run, field)
 
     def visible(self) -> dict[str, bytes]:
         return visible(self.out)

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
@@ -339,20 +339,13 @@ class LedgerMachine(RuleBasedStateMachine):
         done = [state.receipt for state in states if state.receipt]
         places = [state.place for state in states]
         assert (counts.shards, counts.done, counts.failed) == (len(states), len(done), places.count("failed"))
-        assert (counts.queued, counts.running) == (
-            places.count("waiting") + places.count("sent"),
-            places.count("running"),
-        )
+        assert counts.queued == places.count("waiting") + places.count("sent")
+        assert counts.running == places.count("running")
         for rows in ("rows_in", "rows_kept", "rows_dropped", "rows_errored"):
             assert getattr(counts, rows) == sum(getattr(receipt, rows) for receipt in done), rows
-        reasons = Counter[str]()
-        for receipt in done:
-            reasons.update(receipt.errors)
-        assert self.ledger.error_reasons(self.run) == reasons
+        assert self.ledger.error_reasons(self.run) == summed(receipt.errors for receipt in done)
         assert counts.stored_bytes == sum(receipt.data.size_bytes + receipt.scores.size_bytes for receipt in done)
-        rows_by_bin = Counter[int]()
-        for receipt in done:
-            rows_by_bin.update(receipt.scorings[0].histogram.rows_by_bin)
+        rows_by_bin = summed(receipt.scorings[0].histogram.rows_by_bin for receipt in done)
         bins = self.client.hgetall(Keys(self.run).histograms)
         assert {name: int(rows) for name, rows in bins.items() if rows != "0"} == {
             f"{number}:score": rows for number, rows in rows_by_bin.items()
@@ -391,6 +384,10 @@ class LedgerMachine(RuleBasedStateMachine):
                 self.complete(0, rows_kept=6)
             assert self.ledger.counts(self.run).done == len(NAMES)
             self.the_state_is_that_of_the_model()
+
+
+def summed(counts: Iterable[Mapping[Any, int]]) -> Counter[Any]:
+    return sum(map(Counter, counts), Counter[Any]())
 
 
 def outcome(call: Callable[[Any], Any], ledger: Ledger | LedgerModel) -> Any:

@@ -62,17 +62,12 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class AwsService(Service):
-    """Accepts every token that it has issued."""
-
     notice: str | None = None
-    tokens = 0
 
     def reply(self, method: str, path: str, headers: dict[str, str]) -> Reply:
         if (method, path) == ("PUT", "/latest/api/token") and "x-aws-ec2-metadata-token-ttl-seconds" in headers:
-            self.tokens += 1
-            return Reply(body=f"token {self.tokens}")
-        valid = [f"token {number}" for number in range(1, self.tokens + 1)]
-        if headers.get("x-aws-ec2-metadata-token") not in valid:
+            return Reply(body="a token")
+        if headers.get("x-aws-ec2-metadata-token") != "a token":
             return Reply(401)
         if path == "/latest/meta-data/spot/instance-action" and self.notice:
             return Reply(body=self.notice)

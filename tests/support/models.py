@@ -24,10 +24,7 @@ from shardsift.worker.training.base_model import verified_demo_encoder
 def tiny_classifier(folder: Path, *, labels: int = 1, seed: int = 0) -> Path:
     """Save an untrained two-layer BERT of width 32 with MiniLM's tokenizer. Its scores lie on both sides of 3."""
     torch.manual_seed(seed)
-    config = BertConfig(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, num_labels=labels
-    )
-    model = with_lively_scores(BertForSequenceClassification(config))
+    model = with_lively_scores(BertForSequenceClassification(_small_config(layers=2, labels=labels, heads=2)))
     _spread_scores(model, bias=8.0)
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(verified_demo_encoder()).save_pretrained(folder)
@@ -126,14 +123,9 @@ def chaotic_classifier(folder: Path, model: Path) -> Path:
     return _saved(with_lively_scores(chaotic, std=2.0), folder, model)
 
 
-def _small_config(*, layers: int, labels: int) -> BertConfig:
-    return BertConfig(
-        hidden_size=32,
-        num_hidden_layers=layers,
-        num_attention_heads=4,
-        intermediate_size=64,
-        num_labels=labels,
-    )
+def _small_config(*, layers: int, labels: int, heads: int = 4) -> BertConfig:
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": heads}
+    return BertConfig(**sizes, num_hidden_layers=layers, num_labels=labels)
 
 
 def _saved(classifier: PreTrainedModel, folder: Path, model: Path) -> Path:

@@ -12,9 +12,8 @@ from support.models import with_labels
 _LABELS = ("contradiction", "neutral", "entailment")
 
 
-def nli_classifier(folder: Path, family: str, labels: Sequence[str] = _LABELS) -> Path:
-    model = family_classifier(family, folder, labels=len(labels))
-    return with_labels(model, labels)
+def nli_classifier(folder: Path, family: str) -> Path:
+    return with_labels(family_classifier(family, folder, labels=len(_LABELS)), _LABELS)
 
 
 def pipeline_scores(

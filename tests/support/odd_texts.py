@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from shardsift.producer.local.demo_data import documents
 
 
-def real_texts(count: int, *, seed: int = 0) -> list[str]:
-    return [document.text for document in islice(documents(seed), count)]
+def real_texts(count: int) -> list[str]:
+    return [document.text for document in islice(documents(0), count)]
 
 
 WORDS = st.sampled_from(sorted({word for text in real_texts(20) for word in text.split()}))

@@ -35,11 +35,6 @@ def visible(uri: str | Path) -> dict[str, bytes]:
     return Published(str(uri)).visible()
 
 
-def hidden(uri: str) -> set[str]:
-    """List the files that no reader of the dataset sees: specs, receipts, staged files and checkpoints."""
-    return Published(uri).hidden_paths()
-
-
 class Published:
     """The files of an output in a folder or a bucket, and ways to damage them."""
 
@@ -75,9 +70,6 @@ class Published:
 
     def write_theirs(self, path: str) -> None:
         self.write(path, b"theirs")
-
-    def empty(self, path: str) -> None:
-        self.write(path, b"")
 
     def zero(self, path: str) -> None:
         """Fill a file with zeros, as if its blocks had never reached the disk."""

@@ -8,7 +8,6 @@ import socket
 import struct
 import threading
 from collections.abc import Coroutine, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from ssl import SSLContext
@@ -42,10 +41,7 @@ class Network:
         return proxy
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        return self.start(work).result()
-
-    def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _end(self) -> None:
         for proxy in self._proxies:
@@ -70,19 +66,10 @@ class Proxy:
         self._delay_seconds = 0.0
         self._requests_left: int | None = None
         self.port = 0
-        self.times_cut = 0  # `cut` counts if there was a connection
 
     def cut(self) -> int:
-        """Reset all connections. New ones are accepted. Returns how many were reset."""
-        return self._network.call(self._cut_all())
-
-    @contextmanager
-    def cutting(self, *, every_seconds: float) -> Iterator[None]:
-        cutting = self._network.start(self._cut_again_and_again(every_seconds))
-        try:
-            yield
-        finally:
-            cutting.cancel()
+        """Reset all connections; new ones are accepted. Returns how many were reset."""
+        return self._network.call(self._cut(list(self._writers)))
 
     def go_silent(self) -> None:
         """Drop all bytes without closing a connection, so that connections are half open."""
@@ -127,16 +114,6 @@ class Proxy:
     async def close(self) -> None:
         self._server.close()
         await self._cut(list(self._writers))
-
-    async def _cut_again_and_again(self, every_seconds: float) -> None:
-        while True:
-            await asyncio.sleep(every_seconds)
-            await self._cut_all()
-
-    async def _cut_all(self) -> int:
-        number = await self._cut(list(self._writers))
-        self.times_cut += number > 0
-        return number
 
     async def _cut(self, clients: list[asyncio.StreamWriter]) -> int:
         for client in clients:

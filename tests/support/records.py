@@ -98,12 +98,11 @@ def a_worker(**changes: Any) -> WorkerState:
     return replace(state, **changes)
 
 
-def a_manifest(run_id: str, receipts: Sequence[Receipt], *, spec: RunSpec = _SPEC, card: bytes = b"# Card") -> bytes:
-    """Make the content of manifest.parquet for a run that is published with this card."""
-    digest = hashlib.sha256(card).hexdigest()
-    return Manifest(
-        run_id=run_id, spec=spec, receipts=tuple(receipts), shards=len(receipts), card_sha256=digest
-    ).to_parquet()
+def a_manifest(run_id: str, receipts: Sequence[Receipt], *, spec: RunSpec = _SPEC) -> bytes:
+    """What is published as manifest.parquet, beside the card `# Card`."""
+    card = hashlib.sha256(b"# Card").hexdigest()
+    manifest = Manifest(run_id=run_id, spec=spec, receipts=tuple(receipts), shards=len(receipts), card_sha256=card)
+    return manifest.to_parquet()
 
 
 def an_output_file(path: str, **changes: Any) -> OutputFile:

@@ -1,13 +1,12 @@
 """A separate Redis for one test, which can be killed, frozen, emptied and restarted."""
 
 import os
-import re
 import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import redis
@@ -114,31 +113,10 @@ def redis_server(folder: Path, *options: str) -> Iterator[RedisServer]:
             server.stop()
 
 
-@dataclass(frozen=True, order=True)
-class ServerVersion:
-    name: str
-    version: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"{self.name} {'.'.join(map(str, self.version))}"
-
-
-def version_of(client: redis.Redis) -> ServerVersion:
-    """Return the version that a server reports. Valkey also reports a Redis version, for old clients."""
-    said = client.info("server")
-    name = "Valkey" if "valkey_version" in said else "Redis"
-    return ServerVersion(name, _numbers(said[f"{name.lower()}_version"]))
-
-
-def version_found() -> ServerVersion:
-    """Return the version of the server program that tests and the product start. Raises UsageError if there is none."""
+def version_found() -> str:
+    """What the server program that tests and the product start says of itself. Raises UsageError if there is none."""
     command = [find_redis_server(), "--version"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
-    return ServerVersion(said.split()[0], _numbers(re.findall(r"v=(\S+)", said)[0]))
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
 
 
 def moved(fleet: Fleet, url: str) -> Fleet:

@@ -191,12 +191,9 @@ def _new_logits(folder: Path, ids: list[int]) -> Tensor:
     return linear("classifier", linear("new.pooler.dense", states[0]).tanh())
 
 
-def _rotated(states: Tensor, *, theta: float = 500_000.0, factor: float = 2.0) -> Tensor:
-    """Rotate positions with NTK scaling, as NTKScalingRotaryEmbedding without mixed_b.
-
-    `states` has shape (heads, tokens, width).
-    """
-    width = states.shape[-1]
+def _rotated(states: Tensor) -> Tensor:
+    """Rotary positions with NTK scaling, as NTKScalingRotaryEmbedding without mixed_b. `states` is (heads, tokens, width)."""
+    width, theta, factor = states.shape[-1], 500_000.0, 2.0
     frequencies = (theta * factor) ** -(torch.arange(0, width, 2) / width) / factor ** (2 / width)
     angles = torch.outer(torch.arange(states.shape[1]).float(), frequencies).repeat(1, 2)
     first, second = states.chunk(2, dim=-1)

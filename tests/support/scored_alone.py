@@ -17,13 +17,11 @@ from shardsift.worker.shard.vitals import Progress
 from support.records import a_spec
 
 
-def score_alone(
-    source: Path, output: Path, scorer: Scorer[Any], *, progress: Progress | None = None, **changes: Any
-) -> Receipt:
-    """Score a shard without a ledger. `changes` are fields of the spec."""
+def score_alone(source: Path, output: Path, scorer: Scorer[Any], **changes: Any) -> Receipt:
+    """`changes` are fields of the spec."""
     with open_input(str(source)) as file:
         spec = a_spec(columns=describe_columns(file.schema), output_uri=str(output), **changes)
     shard = Shard(name="s", uri=str(source), identity=identity_now(str(source))[0])
     claim = Claim(run_id=spec.run_id, shard=shard, spec=spec, token="1-a", attempt=1)
     checkpoint, opened = Checkpoint({}, lambda _row, _scores: None), open_output(spec.output_uri, spec.run_id)
-    return score_shard(claim, [scorer], progress or Progress(), checkpoint, opened, worker="w", scratch_dir=None)
+    return score_shard(claim, [scorer], Progress(), checkpoint, opened, worker="w", scratch_dir=None)

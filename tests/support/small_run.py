@@ -17,7 +17,6 @@ from shardsift.producer.planning.plan import Plan, plan_run
 from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.publishing.publish import finalize_run
 from shardsift.worker.scoring import Scorer
-from shardsift.worker.scoring.load import load_classifier
 from shardsift.worker.service.checkpoint_store import open_checkpoint
 from shardsift.worker.service.device_meter import DeviceMeter
 from shardsift.worker.service.lease import Lease
@@ -25,6 +24,7 @@ from shardsift.worker.service.watchdog import Watchdog
 from shardsift.worker.shard.score_shard import score_shard
 from shardsift.worker.shard.stored_scores import load_stored_scores
 from support.ledger_states import claimed
+from support.models import plain_scorer
 
 WORKER = "w1@test/1"
 _CHOICES = {"min_score", "where", "keep_all"}  # of rows
@@ -84,14 +84,14 @@ def shared_runs(redis_url: str, model: Path, folder: Path) -> Runs:
 
 
 def loaded(model: Path) -> Scorer[Any]:
-    return load_classifier(str(model), "float32", device="cpu", parity_rows=0, threads=1)
+    """The scorer of a model, loaded as by a worker."""
+    return plain_scorer(model, threads=1)
 
 
 def publish_plan(ledger: Ledger, scorer: Scorers, plan: Plan, *, scratch: Path, failing: Collection[str] = ()) -> None:
     """Enqueue, score and publish a run. The shards named in `failing` fail without being scored."""
     spec = plan.spec
-    open_output(spec.output_uri, spec.run_id).reserve(spec)
-    ledger.create_run(spec, plan.shards, now=1.0)
+    enqueue_plan(ledger, plan)
     ledger.set_command(spec.run_id, plan.command)
     if plan.evidence:
         ledger.set_evidence(spec.run_id, plan.evidence.to_json())
@@ -100,6 +100,12 @@ def publish_plan(ledger: Ledger, scorer: Scorers, plan: Plan, *, scratch: Path, 
         if shard.name in failing:
             ledger.fail(claimed(ledger, spec.run_id, shard, owner=WORKER), "it is broken", "")
     finalize_run(ledger, spec.run_id, without_failed=True)
+
+
+def enqueue_plan(ledger: Ledger, plan: Plan) -> None:
+    """Reserve the output of a run and write the run."""
+    open_output(plan.spec.output_uri, plan.spec.run_id).reserve(plan.spec)
+    ledger.create_run(plan.spec, plan.shards, now=1.0)
 
 
 def score(ledger: Ledger, scorer: Scorers, spec: RunSpec, shards: Iterable[Shard], *, scratch: Path) -> list[Receipt]:

@@ -78,13 +78,7 @@ def save_llama3_tokenizer(folder: Path) -> None:
     tokenizer.add_special_tokens(["<|begin_of_text|>", "<|end_of_text|>"])
     around = _template(tokenizer, single="<|begin_of_text|> $A", special=["<|begin_of_text|>"])
     tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), around])
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<|begin_of_text|>",
-        eos_token="<|end_of_text|>",
-        model_input_names=["input_ids", "attention_mask"],
-        model_max_length=MAX_TOKENS,
-    ).save_pretrained(folder)
+    _save(tokenizer, folder, bos_token="<|begin_of_text|>", eos_token="<|end_of_text|>")
 
 
 def save_modernbert_tokenizer(folder: Path) -> None:
@@ -98,16 +92,9 @@ def save_modernbert_tokenizer(folder: Path) -> None:
     tokenizer.add_tokens([AddedToken("|||EMAIL_ADDRESS|||", normalized=True)])
     tokenizer.add_special_tokens(["[UNK]", "[CLS]", "[SEP]", "[PAD]", AddedToken("[MASK]", lstrip=True)])
     tokenizer.post_processor = _template(tokenizer, single="[CLS] $A [SEP]", special=["[CLS]", "[SEP]"])
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        pad_token="[PAD]",
-        mask_token=AddedToken("[MASK]", lstrip=True, special=True),
-        model_input_names=["input_ids", "attention_mask"],
-        model_max_length=MAX_TOKENS,
-    ).save_pretrained(folder)
+    mask = AddedToken("[MASK]", lstrip=True, special=True)
+    special = {f"{role}_token": f"[{role.upper()}]" for role in ("unk", "cls", "sep", "pad")}
+    _save(tokenizer, folder, mask_token=mask, **special)
 
 
 def save_xlm_roberta_tokenizer(folder: Path) -> None:
@@ -147,14 +134,7 @@ def save_converted_sentencepiece_tokenizer(folder: Path) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.add_special_tokens(["<pad>", "<unk>", "</s>"])
     tokenizer.post_processor = _template(tokenizer, single="$A </s>", special=["</s>"])
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="<pad>",
-        unk_token="<unk>",
-        eos_token="</s>",
-        model_input_names=["input_ids", "attention_mask"],
-        model_max_length=MAX_TOKENS,
-    ).save_pretrained(folder)
+    _save(tokenizer, folder, pad_token="<pad>", unk_token="<unk>", eos_token="</s>")
 
 
 def save_llama2_tokenizer(folder: Path) -> None:
@@ -163,6 +143,14 @@ def save_llama2_tokenizer(folder: Path) -> None:
     LlamaTokenizer(
         vocab=vocab, merges=merges, add_bos_token=True, pad_token="<unk>", model_max_length=MAX_TOKENS
     ).save_pretrained(folder)
+
+
+def _save(tokenizer: Tokenizer, folder: Path, **special: Any) -> None:
+    names = ["input_ids", "attention_mask"]
+    saved = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_input_names=names, model_max_length=MAX_TOKENS, **special
+    )
+    saved.save_pretrained(folder)
 
 
 def _template(tokenizer: Tokenizer, *, single: str, special: list[str]) -> Any:

@@ -24,6 +24,7 @@ from shardsift.producer.status import RunStatus, run_status
 from shardsift.producer.status.advice import level, verdict
 from shardsift.producer.status.watch import progress_line, screen_text
 from support.ledger_machine import CLOCK, START, ClockedRedis
+from support.ledger_states import claimed
 from support.records import a_receipt, a_shard, a_spec, a_worker
 
 SPEC = a_spec()
@@ -69,9 +70,7 @@ class WatchedRun:
 
     def claim(self, name: str = A.name, *, owner: str = "w1@host/7") -> Claim:
         self.ledger.redis.zadd(f"shardsift:run:{self.run_id}:waiting", {name: 1}, xx=True)  # its back-off is over
-        claim = self.ledger.claim(self.run_id, name, owner)
-        assert isinstance(claim, Claim), claim
-        return claim
+        return claimed(self.ledger, self.run_id, a_shard(name), owner=owner)
 
     def finish(self, *names: str, **counts: Any) -> None:
         for name in names:

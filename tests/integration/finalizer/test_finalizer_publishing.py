@@ -22,10 +22,11 @@ class TestFinalizing:
         ("done", "then", "reason"),
         [
             ([A], lambda run: None, "2 shards not done yet"),
+            ([A, B, C], lambda run: run.lose("complete"), "enqueueing was interrupted; run the same command again"),
             ([A], lambda run: run.ledger.cancel(run.run_id), "it is cancelled; `producer retry` resumes it"),
             ([], lambda run: run.fail(A, B, C), "no shard is done"),
         ],
-        ids=["open", "cancelled", "failed"],
+        ids=["open", "half enqueued", "cancelled", "failed"],
     )
     def test_a_run_that_is_not_ready_is_not_published_without_its_failed_shards_either(
         self, run: FinalizerRun, done: list[Shard], then: Callable[[FinalizerRun], object], reason: str
@@ -35,18 +36,6 @@ class TestFinalizing:
 
         assert run.finalize(without_failed=True) == NotReady(reason=reason)
         assert run.visible() == {}
-
-    @pytest.mark.parametrize("without_failed", [True, False])
-    def test_a_run_whose_enqueue_died_midway_is_not_published(self, run: FinalizerRun, without_failed: bool) -> None:
-        run.do(A, B, C)
-        run.ledger.redis.hdel(f"shardsift:run:{run.run_id}", "complete")
-
-        outcome = run.finalize(without_failed=without_failed)
-        assert outcome == NotReady(reason="enqueueing was interrupted; run the same command again")
-        assert run.visible() == {}
-
-        run.ledger.create_run(run.spec, [A, B, C], now=2.0)
-        assert isinstance(run.finalize(without_failed=without_failed), Publication)
 
     def test_a_finished_run_is_published_once_and_dead_workers_checkpoints_are_removed(self, run: FinalizerRun) -> None:
         run.do(A, B, C)
@@ -103,18 +92,15 @@ class TestFinalizing:
         run.do(A, B)
         run.fail(C)
         run.finalize(without_failed=True)
-        before = run.visible()
+        before = {path: content for path, content in run.visible().items() if path.startswith(("data/", "scores/"))}
         run.ledger.retry(run.run_id)
         run.do(C)
 
         publisher.publish_ready()
 
         assert run.publication == Publication(uri=str(run.out), commit="", shards=3)
-        after = run.visible()
-        assert {A.data_path, B.data_path, C.data_path, C.scores_path} <= after.keys()
-        assert {path: after[path] for path in before if path.startswith(("data/", "scores/"))} == {
-            path: content for path, content in before.items() if path.startswith(("data/", "scores/"))
-        }
+        assert before.items() <= run.visible().items()
+        assert {C.data_path, C.scores_path} <= run.visible().keys()
         assert pq.read_table(run.out / MANIFEST_PATH).num_rows == 3
 
     @pytest.mark.parametrize("is_manifest_lost", [False, True])
@@ -152,19 +138,6 @@ class TestFinalizing:
         run.do(B)
         assert run.finalize() == Publication(uri=str(run.out), commit="", shards=3)
         assert run.findings() == []
-
-    def test_a_disk_that_damages_whatever_it_stores_does_not_keep_the_run_busy(self, run: FinalizerRun) -> None:
-        run.do(A, B, C)
-        for _ in range(3):
-            receipt = list(run.ledger.receipts(run.run_id))[1]
-            Published(str(run.out)).flip(receipt.scores.staged_path)
-            run.finalize()
-            if not run.ledger.counts(run.run_id).failed:
-                run.do(B)
-
-        (failure,) = run.ledger.failures(run.run_id)
-        assert (failure.shard, run.ledger.counts(run.run_id).open) == (B.name, 0)
-        assert "has changed since it was written (its sha256 differs) (found 3 times)" in failure.error
 
     def test_a_finalizer_frozen_while_shards_were_done_again_leaves_them_to_the_next(self, run: FinalizerRun) -> None:
         run.do(A, B, C)

@@ -1,6 +1,5 @@
 """A run on a local Hub: new, staged, or with some of its shards scored."""
 
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -8,9 +7,9 @@ import pytest
 
 from hubserver import HubServer
 from shardsift.fleet.ledger import Ledger
-from shardsift.fleet.run.spec import RunSpec, Shard
+from shardsift.fleet.run.spec import RunSpec
 from support import hub_fleet
-from support.hub_runs import SHARDS, A, B, C, D, HubRun
+from support.hub_runs import SHARDS, A, B, HubRun
 from support.records import a_shard, a_spec
 
 LARGE_SHARD_BYTES = 300_000
@@ -56,19 +55,3 @@ def half(run: HubRun, enqueued: None) -> HubRun:
     """The run, of which two of four shards are done."""
     run.score(A, B)
     return run
-
-
-@pytest.fixture
-def half_and_rest(request: pytest.FixtureRequest, run: HubRun, enqueued: None) -> tuple[HubRun, tuple[Shard, ...]]:
-    """A run of which two of four shards are done, and its other shards. The parameter is "alone" or "an extension"."""
-    first, rest = (A, B), (C, D)
-    if request.param == "an extension":
-        run.score(*SHARDS)
-        run.look(100)
-        spec = replace(run.spec, extends=run.run_id, input_revision="")
-        run = replace(run, spec=spec, extended=(f"Publish run {run.run_id}",))
-        first, rest = ((a_shard(f"new/{name}1"), a_shard(f"new/{name}2")) for name in "ab")
-        run.ledger.create_run(spec, (*first, *rest), now=1.0)
-        run.hub.forget_requests()
-    run.score(*first)
-    return run, rest

@@ -1,6 +1,5 @@
 """The card carries over what the Hub's cards of the source and the model say, and never keeps a run from being published."""
 
-import sys
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -72,16 +71,6 @@ def test_licence_language_and_tasks_are_those_of_the_source_at_the_revision_that
     assert [config["config_name"] for config in metadata["configs"]] == ["default", "scores"]
     assert "and their licence is `odc-by`." in text
     assert ", whose licence is `mit`.\n" in text
-
-
-def test_the_picture_is_published_with_the_card(run: HubRun, no_pictures: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib")
-    with no_pictures.context() as patch:
-        patch.delitem(sys.modules, "matplotlib.backends.backend_agg")
-        _, text = published(run)
-
-    assert "scores.png)" in text
-    assert run.hub.read(run.repo, "scores.png").startswith(b"\x89PNG")
 
 
 def test_metadata_that_the_hub_refuses_are_left_out(run: HubRun) -> None:

@@ -10,7 +10,6 @@ from shardsift.fleet.run.spec import Shard
 from shardsift.fleet.storage.manifest import Manifest, read_manifest
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from shardsift.producer.publishing.publish import inspect_and_repair
-from shardsift.producer.verify.verify import verify
 from support.hub_runs import SHARDS, HubRun, data_of
 from support.records import a_manifest, a_receipt, a_shard
 
@@ -133,13 +132,3 @@ def test_an_extension_of_a_dataset_that_was_replaced_meanwhile_fails_and_keeps_w
 
     assert extension.publication is None
     assert extension.ledger.counts(extension.run_id).done == len(NEW)
-
-
-def test_verify_speaks_of_the_whole(base: HubRun, extension: HubRun) -> None:
-    extension.score(*NEW)
-    extension.look(100)
-    base.hub.write(base.repo, NEW[0].data_path, None)
-
-    faults = verify(base.spec.output_uri).faults
-
-    assert (NEW[0].data_path, "is missing") in {(fault.path, fault.problem) for fault in faults}

@@ -76,7 +76,6 @@ class TestReserving:
     ("uri", "place"),
     [
         ("hf://datasets/me/out", ("me/out", "main")),
-        ("hf://datasets/me/out/", ("me/out", "main")),
         ("hf://datasets/me/out@v2.1", ("me/out", "v2.1")),
         ("hf://datasets/me/out@refs/pr/7", ("me/out", "refs/pr/7")),
     ],
@@ -89,7 +88,6 @@ def test_an_output_is_named_by_user_and_name_and_perhaps_a_branch(uri: str, plac
     "uri",
     [
         "hf://me/out",
-        "hf://datasets/out",
         "hf://datasets/me/out/data",
         "hf://datasets/me/out@main",
         "hf://datasets/me/out@shardsift/1",

@@ -3,7 +3,6 @@
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -11,28 +10,15 @@ import pytest
 
 from shardsift.fleet.errors import TransientError
 from shardsift.fleet.process.settings import Settings
-from shardsift.fleet.run.receipt import OutputFile, Receipt
-from shardsift.fleet.run.spec import Shard
 from shardsift.fleet.storage import hub
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from shardsift.producer.finalizer import Publisher
 from shardsift.producer.publishing.publish import NotReady
 from support.hub_fleet import Client
 from support.hub_runs import SHARDS, A, B, C, D, HubRun, data_of, look
-from support.records import a_receipt, a_shard
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("enqueued")
-
-
-def uploaded(run: HubRun, run_id: str, shard: Shard) -> Receipt:
-    """The receipt of a shard whose blobs are on the Hub, and in no commit."""
-    blobs = {kind: run.hub.add_blob(run.repo, f"{shard.name} {kind}".encode()) for kind in ("data", "scores")}
-    files = {
-        kind: OutputFile(path=path, staged_path=path, size_bytes=size_bytes, sha256=sha256, rows=10)
-        for (kind, (sha256, size_bytes)), path in zip(blobs.items(), (shard.data_path, shard.scores_path), strict=True)
-    }
-    return a_receipt(run_id, shard, **files)
 
 
 class TestWaves:
@@ -60,15 +46,6 @@ class TestWaves:
         Publisher(half.ledger, settings).publish_ready()
 
         assert [data_of(wave) for wave in half.waves()] == [half.content.keys()]
-
-    def test_a_run_that_takes_longer_than_the_hub_keeps_blobs_is_published(self, half: HubRun) -> None:
-        half.look(2)
-        half.hub.forget_unreferenced_blobs()
-        half.score(C, D)
-
-        half.look(2)
-
-        half.check_published_once()
 
     def test_a_run_that_ends_before_its_first_wave_makes_no_branch(self, half: HubRun) -> None:
         half.hub.forget_requests()
@@ -119,30 +96,24 @@ class TestWaves:
         assert half.titles() == ["initial commit"]
 
     @pytest.mark.parametrize(
-        ("half_and_rest", "method", "step"),
+        ("method", "step"),
         [
-            ("alone", "POST", "/commit/shardsift"),
-            ("an extension", "POST", "/commit/main"),
+            ("POST", "/commit/shardsift"),
+            ("POST", "/commit/main"),
             *(
-                pytest.param(kind, method, step, marks=pytest.mark.faults)
-                for kind in ("alone", "an extension")
+                pytest.param(method, step, marks=pytest.mark.faults)
                 for method, step in [
                     ("POST", "/branch/"),
                     ("DELETE", "/branch/"),
                     ("POST", "/validate-yaml"),  # the card's, before the manifest is uploaded
                     ("POST", "/preupload/main"),
-                    ("POST", "/commit/main" if kind == "alone" else "/commit/shardsift"),
                     (None, "/info/lfs/objects/batch|/xet-write-token/"),
                     (None, "^/lfs/[0-9a-f]|/shards"),  # the last request of an upload
                 ]
             ),
         ],
-        indirect=["half_and_rest"],
     )
-    def test_another_finalizer_goes_on_from_any_step(
-        self, half_and_rest: tuple[HubRun, tuple[Shard, ...]], step: str, method: str | None
-    ) -> None:
-        half, rest = half_and_rest
+    def test_another_finalizer_goes_on_from_any_step(self, half: HubRun, step: str, method: str | None) -> None:
         half.hub.fault(step, method=method, status=None, delay_seconds=0.5)
         victim = Client(half.hub, half.folder / "victim-home", "victim")
 
@@ -154,7 +125,7 @@ class TestWaves:
             looking.exception()
 
         look_as_the_victim()
-        half.score(*rest)
+        half.score(C, D)
         if half.hub.faults_left:
             look_as_the_victim()
         wait_until(
@@ -187,19 +158,6 @@ class TestWaves:
         looking.result()
 
         half.check_published_once()
-
-    def test_a_blob_of_many_costs_its_shard_alone(self, run: HubRun) -> None:
-        spec, many = replace(run.spec, limit_rows=1), [a_shard(f"crawl/{number:03}") for number in range(300)]
-        run.ledger.create_run(spec, [*many, A], now=1.0)
-        receipts = [uploaded(run, spec.run_id, many[100])]
-        run.hub.forget_unreferenced_blobs()
-        receipts += [uploaded(run, spec.run_id, shard) for shard in many if shard is not many[100]]
-        run.ledger.restore(spec.run_id, receipts)
-
-        look(run.redis_url, spec.run_id, 100)
-
-        assert run.ledger.take_due(spec.run_id, room=0).again == [many[100].name]
-        assert run.ledger.counts(spec.run_id).done == 299
 
     def test_a_blob_that_the_hub_dropped_before_the_publication_costs_its_shard_alone(self, run: HubRun) -> None:
         run.score(B)
@@ -251,18 +209,6 @@ class TestWaves:
         assert run.outputs() == {*content, MANIFEST_PATH, CARD_PATH}
         assert run.branches() == {"main"}
 
-    @pytest.mark.slow  # the finalizer tries for 23 s
-    def test_a_branch_that_the_hub_never_removes_does_not_keep_the_run_from_being_published(self, run: HubRun) -> None:
-        run.score(A, B)
-        run.look(2)
-        run.score(C, D)
-        run.hub.fault("/branch/", method="DELETE", status=500, times=6)
-
-        run.look(2)
-
-        assert run.ledger.state(run.run_id).publication.shards == 4
-        assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
-
     def test_a_shard_that_is_scored_again_replaces_what_was_saved(self, half: HubRun) -> None:
         half.look(2)
         half.ledger.retry(half.run_id, changed=[A.name, B.name])
@@ -273,11 +219,3 @@ class TestWaves:
         assert half.saved()[0] == next(half.ledger.receipts(half.run_id))
         assert [receipt.shard for receipt in half.saved()] == [A.name, B.name]
         assert half.has(half.content, revision=half.branch)
-
-    def test_what_was_published_without_failed_shards_needs_no_wave(self, half: HubRun) -> None:
-        half.fail(C, D)
-        half.publish(without_failed=True)
-
-        half.look(1)
-
-        assert half.branches() == {"main"}

@@ -4,7 +4,6 @@ import time
 from itertools import count
 
 import pytest
-import redis
 
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.run.spec import RunSpec
@@ -12,11 +11,6 @@ from support.ledger_states import A, B, C
 from support.records import a_spec
 
 _numbers = count()
-
-
-@pytest.fixture
-def client(ledger: Ledger) -> redis.Redis:
-    return ledger.redis
 
 
 @pytest.fixture

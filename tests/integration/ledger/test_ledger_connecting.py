@@ -35,17 +35,11 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 
 class TestConnecting:
-    def test_no_redis_named_says_how_to_name_one(self) -> None:
-        with pytest.raises(UsageError, match="Set REDIS_URL"):
-            Ledger.connect(Settings(redis_url=None))
-
     @pytest.mark.parametrize(
         ("url", "address"),
         [
             ("redis://:s3cret@127.0.0.1:1/0", "127.0.0.1:1"),
-            ("redis://:s3cret%40x@127.0.0.1:1/0", "127.0.0.1:1"),
             ("redis://127.0.0.1:1/0?password=s3cret", "127.0.0.1:1"),
-            ("unix://:s3cret@/nowhere/redis.sock", "/nowhere/redis.sock"),
             ("unix:///nowhere/redis.sock?password=s3cret", "/nowhere/redis.sock"),
             ("redis://:s3cret@no-such-host.invalid:6379/0", "no-such-host.invalid:6379"),
         ],
@@ -89,8 +83,6 @@ class TestServersThatCannotBeOurs:
             (("--replicaof", "127.0.0.1 1"), "It is a replica. Name its primary in REDIS_URL"),
             (("--rename-command", "EVALSHA", ""), "It lacks the command"),
             (("--maxmemory", "99mb", "--maxmemory-policy", "allkeys-lru"), "policy is allkeys-lru"),
-            (("--maxmemory", "99mb", "--maxmemory-policy", "allkeys-lfu"), "policy is allkeys-lfu"),
-            (("--maxmemory", "99mb", "--maxmemory-policy", "allkeys-random"), "policy is allkeys-random"),
         ],
     )
     def test_a_server_that_fails_later_is_refused(self, tmp_path: Path, options: tuple[str, ...], says: str) -> None:
@@ -164,11 +156,3 @@ class TestEviction:
     def test_without_a_limit_of_memory_no_key_is_deleted(self, tmp_path: Path) -> None:
         with redis_server(tmp_path, "--maxmemory-policy", "allkeys-lru") as unlimited:
             Ledger.connect(Settings(redis_url=unlimited.url))
-
-    def test_a_worker_refuses_one_that_may_delete_any_key_in_one_line(self, limited: RedisServer) -> None:
-        limited.client.config_set("maxmemory-policy", "allkeys-lru")
-
-        done = call_command("worker", "start", "--device", "cpu", environment={"REDIS_URL": limited.url})
-
-        assert done.returncode == 2
-        assert "CONFIG SET maxmemory-policy noeviction" in done.stderr.splitlines()[-1]

@@ -1,7 +1,5 @@
 """What the ledger knows of a run's past and of its scores: bounded, and there when the run has ended."""
 
-import json
-
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.run.receipt import AttemptReport, Histogram
 from support.ledger_states import A, B, claimed
@@ -43,17 +41,6 @@ def test_a_report_never_takes_more_than_4_kib(ledger: Ledger, run: str) -> None:
     assert found is not None
     assert (found.histograms, found.tokens, found.peak_share) == ({}, REPORT.tokens, 0.412)
     assert AttemptReport.from_json('{"of": "a newer version"}') is None
-
-
-def test_reports_of_earlier_and_later_versions_are_read() -> None:
-    shares = {"peak_share", "memory_share", "busy_share"}
-    said = json.loads(REPORT.to_json())
-
-    earlier = AttemptReport.from_json(json.dumps({name: value for name, value in said.items() if name not in shares}))
-    later = AttemptReport.from_json(json.dumps(said | {"temperature": 61}))
-
-    assert shares <= said.keys()
-    assert earlier == later == REPORT
 
 
 def test_the_histogram_of_a_run_is_that_of_its_receipts_also_after_one_is_withdrawn(ledger: Ledger, run: str) -> None:

@@ -29,10 +29,6 @@ class TestRuns:
         assert ledger.requeue(spec.run_id, lost, of=ledger.receipts(spec.run_id)) == 1_234
         assert ledger.counts(spec.run_id).rows_in == 0
 
-    def test_the_error_for_an_unknown_run_lists_the_known_ones(self, ledger: Ledger, run: str) -> None:
-        with pytest.raises(UsageError, match=f"no run 'nope'.*{run}"):
-            ledger.spec("nope")
-
     @pytest.mark.parametrize(("workers", "queued"), [(None, 2), (1, 0), (2, 1), (9, 2)])
     def test_machines_see_what_is_to_be_taken(self, ledger: Ledger, run: str, workers: int | None, queued: int) -> None:
         claimed(ledger, run, A)

@@ -75,17 +75,6 @@ class TestCheckpoints:
 
         assert [place.output.checkpoints(shard) for shard in shards] == [{}, {"1": b"a/1"}, {"1": b"a_b"}]
 
-    def test_a_tidied_output_has_no_checkpoints(self, place: Place) -> None:
-        receipt = place.stage(A)
-        before = place.hidden()
-        place.output.store_checkpoint(A.name, "1", b"scores")
-
-        place.output.tidy([])
-        place.output.tidy([])
-
-        assert place.hidden() == before
-        assert place.recovered() == [receipt]
-
 
 def test_checkpoints_of_a_dataset_on_the_hub_are_in_the_place_for_its_state(tmp_path: Path) -> None:
     stateless, *outputs = (

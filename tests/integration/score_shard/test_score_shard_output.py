@@ -3,22 +3,14 @@
 import gc
 import hashlib
 import threading
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shardsift.fleet.run.receipt import Receipt
-from shardsift.worker.scoring.sequence_classifier import SequenceClassifier
-from shardsift.worker.scoring.tokenizing.tokens import Tokens
-from support.backends import Preceded
 from support.claimed_shards import Office
-from support.waiting import wait_until
 
 
 def test_a_receipt_describes_the_output_and_names_neither_folder_nor_worker(office: Office, shards: Path) -> None:
@@ -53,35 +45,6 @@ def test_a_scored_shard_leaves_its_staged_files_and_its_receipt_and_nothing_else
     assert len(desk.produced()) == 3
     assert [path.name for path in desk.output.iterdir()] == [".shardsift"]
     assert list(desk.scratch.iterdir()) == []
-
-
-def test_the_next_window_is_tokenised_while_the_device_works_on_this_one(
-    office: Office, scorer: SequenceClassifier, shards: Path
-) -> None:
-    encoded = Counted(scorer.tokenizer.encode)
-
-    def wait_for_the_next(_: Tokens) -> None:
-        wait_until(lambda: encoded.calls >= 2, description="the next window is tokenised meanwhile", seconds=30)
-
-    device = Preceded(scorer.backend, before=wait_for_the_next)
-    desk = office.claim(shards)
-    desk.claim = replace(desk.claim, spec=replace(desk.claim.spec, window_rows=5))
-    desk.scorer = replace(scorer, backend=device, tokenizer=SimpleNamespace(encode=encoded))
-
-    receipt = desk.work()
-
-    assert receipt.rows_in == 12
-    assert encoded.calls == 3
-
-
-class Counted:
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.calls = 0
-        self._function = function
-
-    def __call__(self, *args: Any) -> Any:
-        self.calls += 1
-        return self._function(*args)
 
 
 def test_shards_leave_no_thread_process_or_file_handle_behind(office: Office, shards: Path) -> None:

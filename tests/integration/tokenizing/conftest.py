@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer
 from support import tokenizers as families
 from support.encoding import MAX_TOKENS
+from support.everyday import everyday
 
 CUT: dict[str, Callable[[Path], None]] = {
     "BERT": families.save_bert_tokenizer,
@@ -35,10 +36,6 @@ EVERYDAY = (
 )  # one of each kind of normalizer and splitting
 
 
-def _at_times(family: str) -> Any:
-    return family if family in EVERYDAY else pytest.param(family, marks=pytest.mark.slow)
-
-
 @pytest.fixture(scope="session")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The folder of a family's tokenizer."""
@@ -52,12 +49,12 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return saved
 
 
-@pytest.fixture(scope="module", params=[_at_times(name) for name in FAMILIES])
+@pytest.fixture(scope="module", params=everyday(FAMILIES, only=EVERYDAY))
 def folder(request: pytest.FixtureRequest, saved: Callable[[str], Path]) -> Path:
     return saved(request.param)
 
 
-@pytest.fixture(scope="module", params=[_at_times(name) for name in CUT])
+@pytest.fixture(scope="module", params=everyday(CUT, only={*EVERYDAY} & CUT.keys()))
 def cut_folder(request: pytest.FixtureRequest, saved: Callable[[str], Path]) -> Path:
     return saved(request.param)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import processors
-from transformers import AutoTokenizer, CanineTokenizer
+from transformers import AutoTokenizer
 
 from shardsift.worker.scoring.tokenizing.tokenize import TextTokenizer
 from support.encoding import MAX_TOKENS, encode, full_encode
@@ -37,25 +37,6 @@ def test_words_that_can_be_split_in_equally_good_ways_have_the_ids_of_a_full_enc
     assert ids == full_encode(theirs, texts, max_tokens=128)
 
 
-def test_long_and_short_texts_of_one_call_do_not_get_mixed_up(encoders: tuple[TextTokenizer, Any]) -> None:
-    ours, theirs = encoders
-    far = " " * 60_000 + "far"
-    texts = [
-        "short",
-        far,
-        "",
-        "long " * 5000,
-        "\u200b" * 20_000 + "hidden",
-        "x" * 20_000,
-        *real_texts(3),
-        "漢字" * 5000,
-    ]
-
-    ids = encode(ours, texts)
-
-    assert ids == full_encode(theirs, texts)
-
-
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
 def test_a_slice_of_a_column_has_the_ids_of_its_own_texts(bert: Path, kind: pa.DataType) -> None:
     ours, theirs = (AutoTokenizer.from_pretrained(bert) for _ in range(2))
@@ -65,16 +46,6 @@ def test_a_slice_of_a_column_has_the_ids_of_its_own_texts(bert: Path, kind: pa.D
 
     assert [tokens[row].tolist() for row in range(30)] == full_encode(theirs, texts[7:37])
     assert len(tokens) == 30
-
-
-@pytest.mark.slow
-def test_a_tokenizer_in_python_gives_the_ids_that_it_gives_by_itself() -> None:
-    ours, theirs = (CanineTokenizer(model_max_length=64) for _ in range(2))
-    texts = ["", "漢字 and émoji 😀", *real_texts(3)]
-
-    ids = encode(TextTokenizer(ours, max_tokens=64), texts)
-
-    assert ids == full_encode(theirs, texts, max_tokens=64)
 
 
 def truncates_left(tokenizer: Any) -> None:

@@ -6,13 +6,10 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import fsspec
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from shardsift.producer.verify.verify import verify
 from support.processes import call_command, run_command
@@ -28,10 +25,6 @@ class TestASoundDataset:
         assert (found.rows_in, found.rows_errored) == (SHARDS * ROWS, SHARDS)
         assert 0 < found.rows_kept < SHARDS * ROWS
         assert found.rows_in == found.rows_kept + found.rows_dropped + found.rows_errored
-
-    @pytest.mark.parametrize("options", [{}, {"where": "row % 2 = 0 AND shard > ''"}])
-    def test_runs_of_other_options_are_sound(self, published: Callable[..., Dataset], options: dict[str, Any]) -> None:
-        assert published(**options).faults(with_source=True) == []
 
     def test_files_of_pandas_without_types_are_sound(self, published: Callable[..., Dataset], tmp_path: Path) -> None:
         (tmp_path / "in").mkdir()
@@ -55,14 +48,6 @@ class TestASoundDataset:
         dataset = published(tmp_path / "in")
 
         assert dataset.faults(with_source=True) == []
-
-    def test_a_dataset_in_a_bucket_is_sound(self, original: Dataset) -> None:
-        bucket = fsspec.filesystem("memory")
-        bucket.put(str(original.output), "/verify-bucket", recursive=True)
-
-        found = verify("memory://verify-bucket")
-
-        assert (found.faults, found.rows_in) == ((), SHARDS * ROWS)
 
 
 class TestTheCommand:

@@ -28,15 +28,14 @@ class TestFiles:
         assert "To repair it" not in str(found)
 
     @pytest.mark.parametrize("folder", ["data", "scores", ".shardsift/run"])
-    def test_another_folder_or_an_unfinished_output_is_not_called_damaged(self, tmp_path: Path, folder: str) -> None:
+    def test_an_unfinished_output_or_another_programs_manifest_is_not_called_damaged(
+        self, tmp_path: Path, folder: str
+    ) -> None:
         (tmp_path / folder).mkdir(parents=True)
 
         with pytest.raises(UsageError, match="There is no shardsift output at"):
             verify(str(tmp_path))
-
-    def test_another_programs_manifest_is_not_called_damaged(self, tmp_path: Path) -> None:
         pq.write_table(pa.table({"a": [1]}), tmp_path / MANIFEST_PATH)
-
         with pytest.raises(UsageError, match="was not written by shardsift"):
             verify(str(tmp_path))
 
