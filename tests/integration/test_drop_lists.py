@@ -1,6 +1,5 @@
 """A run with drop lists publishes no row that they have, says so, and can be checked and changed afterwards."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,9 @@ from hubserver import HubServer
 from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.drop_lists import loaded_lists
 from shardsift.fleet.storage.manifest import read_manifest
-from shardsift.producer.planning.estimate import plan_report
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.verify.verify import verify
 from support.outputs import data_digests, manifest_lines, published_rows
-from support.processes import call_command
 from support.published_dataset import Dataset
 from support.small_run import Runs, score
 
@@ -94,14 +91,8 @@ class TestWhatIsPublished:
         assert [line["rows_dropped"] for line in manifest_lines(output)] == [6, 5]
         card = (output / "README.md").read_text()
         assert "| Filter | none: every scored row is kept, but for those of the drop lists |" in card
-        assert (
-            "| Drop list | 8 rows whose `url`, or the host in it, is one of the 3 values of `optout.txt`, sha256 `"
-            in card
-        )
-        assert (
-            "| Drop list | 3 rows whose `id`, or the host in it, is one of the 4 values of `ids.csv:id`, sha256 `"
-            in card
-        )
+        assert "| 8 rows whose `url`, or the host in it, is one of the 3 values of `optout.txt`, sha256 `" in card
+        assert "| 3 rows whose `id`, or the host in it, is one of the 4 values of `ids.csv:id`, sha256 `" in card
         assert "--drop-list optout.txt=url" in card
         assert "--drop-list ids.csv:id=id" in card
         assert "nothing else was removed for privacy" in card
@@ -125,23 +116,6 @@ class TestWhatIsPublished:
 
         assert published_rows(output)["id"].to_pylist() == expected_ids(source, output, least=least)
         assert [line["rows_listed"] for line in manifest_lines(output)] == [[4, 2], [4, 1]]
-
-    def test_a_run_without_lists_has_the_manifest_that_it_always_had(self, runs: Runs, source: Path) -> None:
-        output = runs.publish(source)
-
-        assert "rows_listed" not in pq.read_schema(output / "manifest.parquet").names
-        assert "Drop list" not in (output / "README.md").read_text()
-
-    def test_an_input_of_json_lines_is_looked_up_too(self, runs: Runs, source: Path, domains: Path, ids: Path) -> None:
-        lines = source.parent / "lines"
-        lines.mkdir()
-        for file in source.iterdir():
-            rows = map(json.dumps, pq.read_table(file).to_pylist())
-            (lines / f"{file.stem}.jsonl").write_text("\n".join(rows))
-
-        output = runs.publish(lines, drop_lists=lists(domains, ids))
-
-        assert published_rows(output)["id"].to_pylist() == expected_ids(source, output)
 
 
 class TestALongList:
@@ -190,11 +164,6 @@ class TestAListThatChanges:
         ):
             with pytest.raises(UsageError, match="the input has no column 'link'; it has: id, text, url"):
                 plan()
-
-    def test_a_dry_run_shows_the_lists(self, runs: Runs, source: Path, domains: Path) -> None:
-        plan = plan_run(runs.options(source, drop_lists=(f"{domains}=url",)))
-
-        assert plan_report(plan)["drop_lists"] == f"{domains}=url (3 values)"
 
 
 class TestRefilter:
@@ -282,16 +251,6 @@ class TestVerify:
 
         assert f"data/0.parquet: 4 of its rows are in the drop list {domains}=url" in faults
         assert f"data/0.parquet: 1 of its rows are in the drop list {ids}:id=id" in faults
-
-    def test_the_command_takes_the_lists(self, dataset: Dataset, domains: Path, ids: Path) -> None:
-        answer = call_command(
-            *("producer", "verify", str(dataset.output), "--input", str(dataset.source)),
-            *("--drop-list", str(domains), "--drop-list", str(ids)),
-            environment={},
-        )
-
-        assert answer.returncode == 0, answer.stderr
-        assert answer.stdout.splitlines()[-1] == "sound"
 
 
 def test_a_list_on_the_hub_is_pinned_to_its_commit_and_found_again_by_verify_and_refilter(

@@ -78,10 +78,8 @@ class TestMergedFiles:
         ("names", "files"),
         [
             (("de/a", "de/b", "en/a"), ["de/a", "en/a"]),
-            (("year=2023", "year=2024"), ["year=2023", "year=2024"]),
             (("a/year=2023-x", "a/year=2024-x"), ["a/year=2023-x", "a/year=2024-x"]),
             (("test-0-of-1", "train-0-of-2", "train-1-of-2"), ["test-0-of-1", "train-0-of-2"]),
-            (("part-0", "part-1", "part-2"), ["part-0"]),
             (("contest-0", "latest-1", "training_0"), ["contest-0", "training_0"]),
         ],
         ids=str,
@@ -164,7 +162,6 @@ class TestColumns:
         ("names", "ending", "columns", "says"),
         [
             (("year=2023/a",), ".parquet", "year,n", "Of Parquet files every column is read.* has: year. Leave out"),
-            (("n=1/a",), ".parquet", "n", "Of Parquet files every column is read"),
             (
                 ("year=2023/a",),
                 ".jsonl",

@@ -1,6 +1,5 @@
 """Shards are merged into files of a target size: the rows of a run without one, in order, and the same bytes whatever happens."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -28,13 +27,11 @@ from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.publishing.publish import finalize_run
 from shardsift.producer.verify.verify import verify
 from shardsift.worker.shard.stored_scores import load_stored_scores
-from support.hub_fleet import Client
-from support.hub_runs import HubRun, data_of, look
+from support.hub_runs import HubRun, data_of
 from support.ledger_states import claimed
 from support.outputs import Published, data_digests, published_rows
 from support.small_fleet import enqueue_and_wait, work
 from support.small_run import Runs
-from support.waiting import wait_until
 
 SHARDS, ROWS = 7, 40
 FIRST, SECOND, LAST = (f"data/000_{number:05}.parquet" for number in (0, 3, 6))  # of three shards, of three, and of one
@@ -161,11 +158,9 @@ class TestFiles:
             assert column.statistics.has_min_max
             assert 65_000 * 0.6 < (out / path).stat().st_size < 110_000
 
-    @pytest.mark.parametrize("size", ["512", "1B", "512 rows"])
+    @pytest.mark.parametrize("size", ["512", "1B"])
     def test_merged_files_of_a_wrong_size_are_refused(self, merging: Merging, size: str) -> None:
-        with pytest.raises(
-            UsageError, match=f"a number and a unit, like 512MB or 1GB, at least 10kB, or none; it was '{size}'"
-        ):
+        with pytest.raises(UsageError, match=f"a number and a unit, .*, at least 10kB, or none; it was '{size}'"):
             merging.plan(size=size)
 
     def test_merged_files_of_a_refiltered_run_have_the_size_of_the_earlier_run(self, merging: Merging) -> None:
@@ -224,10 +219,7 @@ class TestAMergedRun:
         [
             (None, "", []),
             (Published.delete, FIRST, NAMES[:3]),
-            pytest.param(Published.truncate, SECOND, NAMES[3:6], marks=pytest.mark.faults),
-            pytest.param(Published.delete, LAST, NAMES[6:], marks=pytest.mark.faults),
             (Published.delete, f"scores/{NAMES[0]}.parquet", NAMES),
-            pytest.param(Published.truncate, f"scores/{NAMES[0]}.parquet", NAMES, marks=pytest.mark.faults),
             (Published.truncate, MANIFEST_PATH, []),
         ],
     )
@@ -351,38 +343,6 @@ class TestOnTheHub:
         assert data_files(run) == [FIRST, SECOND]
         assert plan_in_place(plan).spec.run_id == again.spec.run_id
         assert verify(plan.spec.output_uri).faults == ()
-
-    @pytest.mark.faults
-    @pytest.mark.parametrize("is_lost", [False, True], ids=["ledger", "ledger-lost"])
-    @pytest.mark.parametrize(
-        ("method", "step"),
-        [("PUT", ""), ("POST", "/commit/shardsift"), ("GET", "/resolve/"), ("POST", "/commit/main")],
-    )
-    def test_a_finalizer_killed_at_any_step_is_followed_by_one_that_goes_on(
-        self,
-        run: HubRun,
-        merging: Merging,
-        plan: Plan,
-        undisturbed: dict[str, str],
-        method: str,
-        step: str,
-        is_lost: bool,
-    ) -> None:
-        merging.start(plan)
-        merging.score(plan, NAMES)
-        run.hub.fault(step, method=method, status=None, delay_seconds=0.5)
-        victim = Client(run.hub, merging.folder / "victim-home", "victim")
-        looking = victim.start(look, run.redis_url, run.run_id, 2)
-        wait_until(lambda: run.hub.faults_left == 0, description="the victim comes to that step")
-        victim.kill()
-        looking.exception()
-        victim.close()
-        time.sleep(0.5)  # the Hub has done what the victim asked for
-        if is_lost:
-            run.ledger.redis.flushall()
-
-        merging.publish(plan)
-        check_published_once(run, undisturbed)
 
     def test_a_merged_run_whose_publication_without_a_failed_shard_ended_midway_has_each_row_once_and_scores_none_again(
         self, run: HubRun, merging: Merging, plan: Plan, monkeypatch: pytest.MonkeyPatch

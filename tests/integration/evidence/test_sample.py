@@ -16,7 +16,7 @@ from shardsift.producer.evidence.sheet import read_labels
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.scores.scored_run import ScoredRun, scored_run
 from support.labelled_runs import ROWS, SHARDS, THRESHOLD, LabelledRun
-from support.line_files import write_csv, write_json_lines
+from support.line_files import write_json_lines
 from support.models import tiny_classifier
 from support.small_run import score
 
@@ -180,30 +180,13 @@ def test_of_several_models_the_one_in_the_filter_is_sampled_or_the_one_that_is_n
     assert with_both.endswith("several score columns: edu_score, tox_score. Name one with --score-column.")
 
 
-def test_the_text_of_several_columns_or_a_pair_is_shown_as_it_was_scored(run: LabelledRun, scored: ScoredRun) -> None:
-    (edu,) = scored.spec.scorings
-
-    for scoring, shown in (
-        (replace(edu, text_template="<{url}> {text}", text_columns=("url", "text")), "<{url}> {text}"),
-        (replace(edu, text_columns=("url", "text")), "{url}\n\n{text}"),
-        (replace(edu, text_pair_column="url"), "{text}\n\n{url}"),
-    ):
-        spec = replace(scored.spec, scorings=(scoring,))
-        table = rows_to_label(replace(scored, spec=spec), rows=20, source=(str(run.source),)).table
-        rows = [run.rows.loc[(row["shard"], row["row"])] for row in table.to_pylist()]
-        assert table["text"].to_pylist() == [shown.format(url=row["url"], text=row["text"]) for row in rows]
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "csv", "parts"])
+@pytest.mark.parametrize("kind", ["jsonl", "parts"])
 def test_the_text_is_that_of_the_row_beside_bad_rows_and_in_parts(run: LabelledRun, tmp_path: Path, kind: str) -> None:
     rows = [{"url": f"u{row}", "text": f'text {row}\nof "many", words ' * (row % 7 + 1)} for row in range(40)]
     options: dict[str, Any] = {"max_bad_rows": 0.1}
     if kind == "jsonl":
         file = write_json_lines(tmp_path / "in/a.jsonl", rows)
         file.write_bytes(file.read_bytes().replace(b"\n", b"\n<html>\n", 2))
-    elif kind == "csv":
-        file = write_csv(tmp_path / "in/a.csv", rows)
-        file.write_bytes(file.read_bytes().replace(b"\nu20", b"\nu1,2,3\nu20"))
     else:
         (tmp_path / "in").mkdir()
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in/a.parquet", row_group_size=8)
@@ -233,45 +216,6 @@ def test_rows_of_a_run_that_goes_on_are_drawn_from_its_finished_shards(run: Labe
     assert {*read_labels(run.files / "a.csv").table["shard"].to_pylist()} == {one.name for one in plan.shards[:2]}
 
 
-def test_what_cannot_be_sampled_is_one_sentence(run: LabelledRun) -> None:
-    sheet, new = run.sheet("--rows", 40), run.files / "new.csv"
-    empty = run.files / "empty.parquet"
-    pq.write_table(pq.read_table(sheet)[:0], empty)
-    lacking = run.files / "lacking.parquet"
-    pq.write_table(pq.read_table(sheet).filter(pc.field("stratum") != pq.read_table(sheet)["stratum"][0]), lacking)
-    source = ("--input", run.source)
-
-    for arguments, message in (
-        ((*source, "--output", run.files / "none/a.csv"), "There is no folder "),
-        (("--output", new), "Texts are read from the input. Name it with --input, or name the run instead"),
-        (("--output", new, "--input", sheet), "is in "),
-        (
-            (*source, "--output", new, "--columns", "url,topics"),
-            'the input has no column "topics"; it has: text, id, dump',
-        ),
-        ((*source, "--output", new, "--columns", "text"), 'the sheet has a column "text" already. Leave "text" out.'),
-        ((*source, "--output", new, "--within", "topics"), "--within topics: name a column of the input"),
-        ((*source, "--output", new, "--at", "nan"), "--at nan is not a number that a score can reach."),
-        (
-            (*source, "--output", new, "--at", "99"),
-            "No row has a score of 99 or more. Name another threshold with --at.",
-        ),
-        (
-            (*source, "--output", new, "--at", "-99"),
-            "Each row has a score of -99 or more. Name another threshold with --at.",
-        ),
-        ((*source, "--output", new, "--rows", "1"), "Draw more than 1 row: each of 2 strata needs one."),
-        ((*source, "--output", new, "--score-column", "edu"), "The run has no score column 'edu'. There are: score."),
-        ((*source, "--output", new, "--more", sheet, "--within", "topic"), "Leave --within and --columns out."),
-        ((*source, "--output", new, "--more", empty), "empty.parquet has no rows. Draw the first ones without --more."),
-        ((*source, "--output", new, "--more", sheet, "--at", "3"), "These rows are not of the strata around 3. Name"),
-        ((*source, "--output", new, "--more", lacking), f"These rows are not of the strata around {THRESHOLD}. Name"),
-    ):
-        said = run.refused("sample", *arguments)
-        assert message in said, said
-        assert not new.exists()
-
-
 def test_a_full_disk_leaves_no_half_of_a_sheet(run: LabelledRun) -> None:
     """A limit on the size of files stands for the disk."""
     sheet = run.files / "labels.csv"
@@ -284,3 +228,26 @@ def test_a_full_disk_leaves_no_half_of_a_sheet(run: LabelledRun) -> None:
 
     assert said.startswith(f"producer: {sheet} cannot be written: ")
     assert not sheet.exists()
+
+
+def test_what_cannot_be_sampled_is_one_sentence(run: LabelledRun) -> None:
+    sheet, new = run.sheet("--rows", 40), run.files / "new.csv"
+    empty, lacking = run.files / "empty.parquet", run.files / "lacking.parquet"
+    pq.write_table(pq.read_table(sheet)[:0], empty)
+    pq.write_table(pq.read_table(sheet).filter(pc.field("stratum") != pq.read_table(sheet)["stratum"][0]), lacking)
+
+    for arguments, message in (
+        (("--input", sheet), "is in "),
+        (("--columns", "url,topics"), 'the input has no column "topics"; it has: text, id, dump'),
+        (("--columns", "text"), 'the sheet has a column "text" already. Leave "text" out.'),
+        (("--within", "topics"), "--within topics: name a column of the input"),
+        (("--at", "nan"), "--at nan is not a number that a score can reach."),
+        (("--rows", "1"), "Draw more than 1 row: each of 2 strata needs one."),
+        (("--score-column", "edu"), "The run has no score column 'edu'. There are: score."),
+        (("--more", sheet, "--within", "topic"), "Leave --within and --columns out."),
+        (("--more", empty), "empty.parquet has no rows. Draw the first ones without --more."),
+        (("--more", lacking), f"These rows are not of the strata around {THRESHOLD}. Name"),
+    ):
+        source = () if "--input" in arguments else ("--input", run.source)
+        assert message in run.refused("sample", "--output", new, *source, *arguments)
+        assert not new.exists()
