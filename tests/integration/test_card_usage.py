@@ -175,14 +175,3 @@ def test_labels_that_a_command_line_cannot_name_come_from_a_file(labels: tuple[s
 
     assert "--labels @labels.txt" in text
     assert "The file `labels.txt` has the labels, one a line." in text
-
-
-def test_the_stored_command_names_no_folder_or_bucket() -> None:
-    model = replace(a_spec().scorings[0].model, name="/home/me/secret/mine", revision="sha256-abc")
-    spec = a_spec(model=model, input_uris=("/home/me/web/*.jsonl", "s3://bucket/web"), output_uri="/home/me/kept")
-
-    command = command_again(RunOptions(input_uris=spec.input_uris, models=(model.name,), keep_all=True), spec)
-
-    assert "/home/me" not in command
-    assert "bucket" not in command
-    assert "--model ./mine " in command

@@ -117,7 +117,6 @@ def test_the_user_is_told_what_a_threshold_keeps_and_the_condition_that_is_named
         (0.25, '"score" >= 0.25'),
         (None, None),
         ("high", None),
-        (True, None),
         (math.nan, None),
     ],
 )

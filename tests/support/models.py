@@ -1,7 +1,6 @@
 """Real transformers that tests create: tiny random ones within seconds, or MiniLM with a random head."""
 
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -50,12 +49,6 @@ def with_labels(model: Path, labels: Sequence[str]) -> Path:
     """The folder, after its outputs were given these names."""
     numbers = {label: number for number, label in enumerate(labels)}
     return configured(model, id2label=dict(enumerate(labels)), label2id=numbers)
-
-
-def without_dropout(model: Path, folder: Path) -> Path:
-    """A copy, because dropout draws other random numbers for other batches."""
-    copy = shutil.copytree(model, folder)
-    return configured(copy, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
 def minilm_classifier(folder: Path) -> Path:

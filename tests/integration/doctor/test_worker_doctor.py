@@ -76,7 +76,6 @@ def test_only_the_gpus_that_this_process_may_use_count(
     ("header", "version"),
     [
         ("| NVIDIA-SMI 550.54.15    Driver Version: 550.54.15    CUDA Version: 12.4     |", 12),
-        ("CUDA Version        : 13.0", 13),
         ("| NVIDIA-SMI 595.10    KMD Version: 595.10    CUDA UMD Version: 13.2     |", 13),
         ("No devices were found", None),
     ],
