@@ -122,7 +122,6 @@ class TestRefusals:
         ("options", "differing"),
         [
             ({"where": "score > 0.2"}, "the filter"),
-            ({"text_column": "url"}, "text columns"),
             ({"target_file_size": "1MB"}, "--target-file-size"),
             ({"max_tokens": 7}, "max tokens"),
         ],

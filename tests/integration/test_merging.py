@@ -21,12 +21,9 @@ from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import MANIFEST_PATH
 from shardsift.producer.finalizer import publish_or_save
 from shardsift.producer.local.demo_data import write_shards
-from shardsift.producer.planning.options import RefilterOptions
 from shardsift.producer.planning.plan import Plan, plan_run
-from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.publishing.publish import finalize_run
 from shardsift.producer.verify.verify import verify
-from shardsift.worker.shard.stored_scores import load_stored_scores
 from support.hub_runs import HubRun, data_of
 from support.ledger_states import claimed
 from support.outputs import Published, data_digests, published_rows
@@ -329,21 +326,6 @@ class TestOnTheHub:
         assert [plan.spec.target_file_bytes for plan in plans] == [512_000_000, None, 1_000_000_000]
         assert merging.plan(size=None).spec.target_file_bytes is None
 
-    def test_a_replacing_run_has_the_scores_and_is_found_again(self, run: HubRun, merging: Merging, plan: Plan) -> None:
-        merging.publish(plan)
-        before = {path: run.hub.read(run.repo, path) for path in run.hub.files(run.repo)}
-        again = plan_in_place(plan)
-        stored = load_stored_scores(again.spec.scorings[0].served_by, None)
-        replace(merging.runs, scorer=stored).publish_plan(again)
-
-        now = {path: run.hub.read(run.repo, path) for path in run.hub.files(run.repo)}
-        assert {path for path in before.keys() & now.keys() if before[path] == now[path]} >= {
-            path for path in before if path.startswith("scores/")
-        }
-        assert data_files(run) == [FIRST, SECOND]
-        assert plan_in_place(plan).spec.run_id == again.spec.run_id
-        assert verify(plan.spec.output_uri).faults == ()
-
     def test_a_merged_run_whose_publication_without_a_failed_shard_ended_midway_has_each_row_once_and_scores_none_again(
         self, run: HubRun, merging: Merging, plan: Plan, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -365,8 +347,3 @@ class TestOnTheHub:
         assert isinstance(published, Publication)
         assert data_files(run) == [FIRST, SECOND, LAST]
         assert verify(plan.spec.output_uri).faults == ()
-
-
-def plan_in_place(earlier: Plan) -> Plan:
-    options = RefilterOptions(min_score=4.5, replaces=True)
-    return plan_refilter(earlier.spec.output_uri, options, input_uris=earlier.spec.input_uris)

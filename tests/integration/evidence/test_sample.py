@@ -13,12 +13,10 @@ import pytest
 
 from shardsift.producer.evidence.rows_to_label import rows_to_label
 from shardsift.producer.evidence.sheet import read_labels
-from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.scores.scored_run import ScoredRun, scored_run
 from support.labelled_runs import ROWS, SHARDS, THRESHOLD, LabelledRun
 from support.line_files import write_json_lines
 from support.models import tiny_classifier
-from support.small_run import score
 
 SCORED = SHARDS * ROWS - 1
 
@@ -202,18 +200,6 @@ def test_the_text_is_that_of_the_row_beside_bad_rows_and_in_parts(run: LabelledR
     }
     scores = pd.read_parquet(output / "scores").dropna(subset="score")
     assert places_of(table) == {*zip(scores["shard"], scores["row"], strict=True)}
-
-
-def test_rows_of_a_run_that_goes_on_are_drawn_from_its_finished_shards(run: LabelledRun, redis_url: str) -> None:
-    run = replace(run, environment={"REDIS_URL": redis_url})
-    plan = plan_run(run.runs.options(run.source, min_score=THRESHOLD))
-    run.runs.ledger.create_run(plan.spec, plan.shards, now=1.0)
-    score(run.runs.ledger, run.runs.scorer, plan.spec, plan.shards[:2], scratch=run.files / "scratch")
-
-    first, *_ = run.command("sample", "--output", run.files / "a.csv", "--rows", 20, output=plan.spec.run_id)
-
-    assert first == f"Drawn from the 2 of {SHARDS} shards that are scored."
-    assert {*read_labels(run.files / "a.csv").table["shard"].to_pylist()} == {one.name for one in plan.shards[:2]}
 
 
 def test_a_full_disk_leaves_no_half_of_a_sheet(run: LabelledRun) -> None:
