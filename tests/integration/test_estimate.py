@@ -20,7 +20,6 @@ from shardsift.producer.planning.estimate import Estimate, earlier_speeds, estim
 from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import Plan, plan_run
 from support.line_files import write_file
-from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.processes import run_command
 from support.records import a_spec
@@ -134,19 +133,6 @@ class TestAgainstARun:
 
 
 class TestWhatIsMissing:
-    def test_a_model_without_a_tokenizer_is_estimated_by_characters(self, options: RunOptions, tmp_path: Path) -> None:
-        model = tiny_classifier(tmp_path / "model")
-        exact = estimated(plan_run(replace(options, models=(str(model),)))).tokens
-        (model / "tokenizer.json").unlink()
-
-        estimate = estimated(plan_run(replace(options, models=(str(model),))))
-
-        assert exact is not None
-        assert estimate.tokens == pytest.approx(exact, rel=0.5)
-        assert estimate.notes == (
-            f"a token is taken for 4.2 characters, since {model} has no tokenizer.json that can be read",
-        )
-
     def test_shards_that_cannot_be_read_leave_the_counted_rows(self, options: RunOptions, tmp_path: Path) -> None:
         write_shards(tmp_path / "in", shards=2, rows=5, seed=1)
         pq.write_table(pa.table({"content": ["a"]}), tmp_path / "in/zzz.parquet")

@@ -1,6 +1,5 @@
 """`producer sample` draws rows of a run to label, and shows the texts that were scored and nothing of their scores."""
 
-import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,28 +106,6 @@ def test_more_rows_stand_beside_those_that_are_labelled(run: LabelledRun) -> Non
     )
 
 
-def test_more_rows_of_a_csv_have_columns_of_any_type(run: LabelledRun, tmp_path: Path) -> None:
-    tags = pa.table(
-        {"text": ["a", "b c", "d", "e f g"], "tags": [["x"], [], None, ["y", "z"]], "day": [1.5, None, 2, 3]}
-    )
-    (tmp_path / "in").mkdir()
-    pq.write_table(tags, tmp_path / "in/a.parquet")
-    at = {"source": tmp_path / "in", "output": run.runs.publish(tmp_path / "in")}
-    ours = replace(run, **at)
-    middle = sorted(pq.read_table(at["output"] / "scores")["score"].to_pylist())[2]
-
-    first = ours.sheet("--rows", 2, "--at", middle, "--columns", "tags,day", ending=".csv")
-    more = ours.sheet("--rows", 2, "--at", middle, "--more", first, ending=".csv")
-
-    table = read_labels(more).table
-    assert sorted(zip(table["text"].to_pylist(), table["tags"].to_pylist(), table["day"].to_pylist(), strict=True)) == [
-        ("a", "[x]", "1.5"),
-        ("b c", "[]", None),
-        ("d", None, "2.0"),
-        ("e f g", "[y, z]", "3.0"),
-    ]
-
-
 def test_of_each_value_of_a_column_rows_are_drawn_and_those_without_one_are_told(run: LabelledRun) -> None:
     sheet = run.files / "within.parquet"
 
@@ -200,20 +177,6 @@ def test_the_text_is_that_of_the_row_beside_bad_rows_and_in_parts(run: LabelledR
     }
     scores = pd.read_parquet(output / "scores").dropna(subset="score")
     assert places_of(table) == {*zip(scores["shard"], scores["row"], strict=True)}
-
-
-def test_a_full_disk_leaves_no_half_of_a_sheet(run: LabelledRun) -> None:
-    """A limit on the size of files stands for the disk."""
-    sheet = run.files / "labels.csv"
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
-    try:
-        said = run.refused("sample", "--input", run.source, "--output", sheet, "--rows", 200)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-    assert said.startswith(f"producer: {sheet} cannot be written: ")
-    assert not sheet.exists()
 
 
 def test_what_cannot_be_sampled_is_one_sentence(run: LabelledRun) -> None:
