@@ -157,21 +157,6 @@ def test_a_changed_file_that_is_accepted_makes_no_other_run_although_it_has_othe
     assert command.do().run_id == run_id
 
 
-def test_chosen_columns_are_published_alone(runs: Runs, folder: Path) -> None:
-    source = folder / "in.json.gz"
-    output = runs.publish(source, columns="text,token_count:double,id")
-
-    assert published_rows(output).schema.names[:3] == ["text", "token_count", "id"]
-    assert str(published_rows(output).schema.field("token_count").type) == "double"
-    assert len(published_rows(output).schema) == 6  # with shard, row and score
-    assert verify(str(output), source=(str(source),)).faults == ()
-    assert runs.refilter_plan(output, where="token_count > 20").spec.columns == (
-        ("text", "string"),
-        ("token_count", "double"),
-        ("id", "string"),
-    )
-
-
 class TestPlanning:
     @pytest.mark.parametrize(
         ("name", "content", "problem"),

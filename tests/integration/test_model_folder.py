@@ -107,15 +107,6 @@ def test_a_tokenizer_of_only_a_sentencepiece_file_is_read_or_says_what_it_needs(
             loaded(model)
 
 
-@pytest.mark.parametrize("part", ["x", {"vocab_size": 3}])
-def test_a_part_of_the_config_that_is_no_config_changes_no_score(model: Path, part: object) -> None:
-    expected = loaded(model).score(["a text"]).values
-
-    configured(model, text_config=part, return_dict=False)
-
-    assert loaded(model).score(["a text"]).values == pytest.approx(expected)
-
-
 CONFIG, TOKENIZER = "config.json", "tokenizer_config.json"
 
 

@@ -112,16 +112,6 @@ def test_grades_are_compared_with_the_runs_threshold_if_another_is_in_question(r
     assert evaluated(run, labels, "--positive", "label > 2")["labels"]["good"] == grades.count("4.5")
 
 
-def test_a_filter_that_excludes_its_threshold_is_measured_as_it_keeps(run: LabelledRun, census: Path) -> None:
-    score = float(run.rows["score"].sort_values().iloc[-20])
-    above = run.refiltered(where=f"score > {score!r}")
-
-    found = evaluated(run, census, output=above)
-
-    (at,) = (one for one in found["thresholds"] if one["threshold"] == found["threshold"])
-    assert at["rows_kept"] == len(pd.read_parquet(above / "data")) == 19
-
-
 def test_the_chosen_threshold_comes_with_the_command_that_applies_it(run: LabelledRun, census: Path) -> None:
     found = evaluated(run, census)["thresholds"]
     lowest = next(one for one in found if one["precision"]["low"] >= 0.6)

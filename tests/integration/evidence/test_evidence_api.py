@@ -65,16 +65,6 @@ def test_the_labels_of_drawn_rows_are_a_table_a_frame_or_a_file(form: str, folde
     assert repr(found).startswith(f"<Evaluation {folder / 'kept'}: precision ")
 
 
-def test_a_sample_has_the_columns_that_are_named_and_further_rows_are_drawn_beside_it(folder: Path) -> None:
-    first = labelled(sheet_of(folder, columns=["topic"], seed=3))
-    both = sheet_of(folder, more=first.to_pandas())
-
-    assert set(first["topic"].to_pylist()) == {"news", "code"}
-    assert len(both) == 200
-    assert both["row"].to_pylist()[:100] == first["row"].to_pylist()
-    assert len(set(both["row"].to_pylist())) == 200
-
-
 @pytest.mark.parametrize(
     ("call", "says"),
     [
