@@ -14,7 +14,7 @@ from celery import Celery, signals
 
 from shardsift.fleet.dispatch import SCORE_SHARD, queue_lost_shards, send_due_shards, top_up
 from shardsift.fleet.ledger import Ledger
-from shardsift.fleet.process.broker import queue_length, queue_lists
+from shardsift.fleet.process.broker import make_app, queue_length, queue_lists
 from shardsift.fleet.process.settings import Settings
 from shardsift.fleet.run.spec import RunSpec
 from support.ledger_states import claimed
@@ -71,6 +71,22 @@ def test_a_message_is_json_that_says_run_and_shard_and_nothing_else(app: Celery,
     assert [message["headers"]["task"] for message in sent] == [SCORE_SHARD] * 2
     arguments = [body(message)[:2] for message in sent]
     assert sorted(arguments, key=str) == [[[], {"run_id": spec.run_id, "shard": shard.name}] for shard in (A, B)]
+
+
+def test_messages_go_to_the_ledgers_redis_in_a_process_of_another_fleet_of_celery(
+    monkeypatch: pytest.MonkeyPatch, redis_url: str, ledger: Ledger, spec: RunSpec
+) -> None:
+    for kind in ("BROKER", "BROKER_READ", "BROKER_WRITE"):
+        monkeypatch.setenv(f"CELERY_{kind}_URL", "memory://")
+    monkeypatch.setenv("CELERY_RESULT_BACKEND", "db+nothing://")
+    monkeypatch.setenv("CELERY_CONFIG_MODULE", "no_such_module")
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "no_such_site.settings")
+    app = make_app("of-a-site", Settings(redis_url=redis_url), is_current=False)
+
+    send(app, ledger, spec)
+
+    assert set(taken(app, spec.queue)) == {A.name, B.name}
+    assert not messages(ledger, spec.queue)
 
 
 def test_a_task_is_named_by_its_shard_in_flower(app: Celery, ledger: Ledger, spec: RunSpec) -> None:

@@ -15,6 +15,7 @@ from shardsift.fleet.storage.manifest import read_manifest
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.verify.verify import verify
 from support.outputs import data_digests, manifest_lines, published_rows
+from support.processes import call_command
 from support.published_dataset import Dataset
 from support.small_run import Runs, score
 
@@ -231,6 +232,16 @@ class TestVerify:
 
         assert f"data/0.parquet: 4 of its rows are in the drop list {domains}=url" in faults
         assert f"data/0.parquet: 1 of its rows are in the drop list {ids}:id=id" in faults
+
+    def test_the_command_takes_the_lists(self, dataset: Dataset, domains: Path, ids: Path) -> None:
+        answer = call_command(
+            *("producer", "verify", str(dataset.output), "--input", str(dataset.source)),
+            *("--drop-list", str(domains), "--drop-list", str(ids)),
+            environment={},
+        )
+
+        assert answer.returncode == 0, answer.stderr
+        assert answer.stdout.splitlines()[-1] == "sound"
 
 
 def test_a_list_on_the_hub_is_pinned_to_its_commit_and_found_again_by_verify_and_refilter(

@@ -128,6 +128,16 @@ def test_the_chosen_threshold_comes_with_the_command_that_applies_it(run: Labell
     assert f"Chosen: {max(one['threshold'] for one in found if one['recall']['low'] >= 0.6):.6g}. " in at_recall
 
 
+def test_a_gate_ends_with_1_unless_the_lower_limits_hold(run: LabelledRun, labels: Path) -> None:
+    (at,) = (one for one in evaluated(run, labels)["thresholds"] if one["threshold"] == THRESHOLD)
+    low, low_recall = at["precision"]["low"], at["recall"]["low"]
+
+    run.command("evaluate", "--labels", labels, "--min-precision", low - 0.001)
+    said = run.command("evaluate", "--labels", labels, "--min-recall", 0.99, exit_code=1)
+
+    assert said[-1] == f"The recall at {THRESHOLD} may be as low as {low_recall:.1%}, and --min-recall is 99.0%."
+
+
 def test_a_share_that_no_threshold_reaches_ends_with_1_and_table_and_evidence_are_there(
     run: LabelledRun, labels: Path, tmp_path: Path
 ) -> None:

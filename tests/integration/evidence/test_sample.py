@@ -155,6 +155,20 @@ def test_of_several_models_the_one_in_the_filter_is_sampled_or_the_one_that_is_n
     assert with_both.endswith("several score columns: edu_score, tox_score. Name one with --score-column.")
 
 
+def test_the_text_of_several_columns_or_a_pair_is_shown_as_it_was_scored(run: LabelledRun, scored: ScoredRun) -> None:
+    (edu,) = scored.spec.scorings
+
+    for scoring, shown in (
+        (replace(edu, text_template="<{url}> {text}", text_columns=("url", "text")), "<{url}> {text}"),
+        (replace(edu, text_columns=("url", "text")), "{url}\n\n{text}"),
+        (replace(edu, text_pair_column="url"), "{text}\n\n{url}"),
+    ):
+        spec = replace(scored.spec, scorings=(scoring,))
+        table = rows_to_label(replace(scored, spec=spec), rows=20, source=(str(run.source),)).table
+        rows = [run.rows.loc[(row["shard"], row["row"])] for row in table.to_pylist()]
+        assert table["text"].to_pylist() == [shown.format(url=row["url"], text=row["text"]) for row in rows]
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "parts"])
 def test_the_text_is_that_of_the_row_beside_bad_rows_and_in_parts(run: LabelledRun, tmp_path: Path, kind: str) -> None:
     rows = [{"url": f"u{row}", "text": f'text {row}\nof "many", words ' * (row % 7 + 1)} for row in range(40)]
