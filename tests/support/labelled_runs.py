@@ -60,10 +60,10 @@ class LabelledRun:
         self.command("sample", "--input", self.source, "--output", file, *arguments, **options)
         return file
 
-    def labelled(self, sheet: Path, *, column: str = "good") -> Path:
+    def labelled(self, sheet: Path) -> Path:
         """The sheet, after its labels were filled in."""
         table = pq.read_table(sheet)
-        truth = self.rows[column]
+        truth = self.rows["good"]
         labels = [truth[place] for place in zip(table["shard"].to_pylist(), table["row"].to_pylist(), strict=True)]
         write(sheet, table, label=[str(float(one)) for one in labels])
         return sheet

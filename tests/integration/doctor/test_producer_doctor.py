@@ -176,17 +176,6 @@ def test_a_run_that_no_worker_serves_is_named_unless_a_machine_will(settings: Se
     )
 
 
-def test_runs_that_wait_for_nothing_need_no_worker(settings: Settings, ledger: Ledger) -> None:
-    ledger.create_run(SPEC, [a_shard("a")], now=0)
-    ledger.cancel(SPEC.run_id)
-    paused = a_spec(input_revision="paused")
-    ledger.create_run(paused, [a_shard("a")], now=0)
-    ledger.pause(paused.run_id)
-    ledger.add_shards(a_spec(where=None), [a_shard("a")], now=0)  # its enqueueing was interrupted
-
-    assert found_of(settings, "workers")[0] is Result.OK
-
-
 def test_a_missing_finalizer_is_wrong_if_a_run_waits(settings: Settings, ledger: Ledger) -> None:
     idle = found_of(settings, "finalizer")
     ledger.create_run(SPEC, [a_shard("a")], now=0)
