@@ -101,6 +101,7 @@ def test_a_threshold_that_keeps_every_row_or_none_is_refused(
         (0.25, '"score" >= 0.25'),
         (None, None),
         ("high", None),
+        (True, None),
         (math.nan, None),
     ],
 )

@@ -107,6 +107,12 @@ def test_a_paused_run_is_told_and_is_not_idle(run: WatchedRun) -> None:
     assert [[samples.get(name) for name in names] for samples in (before, found)] == [[0, 10, 2], [1, None, 0]]
 
 
+def test_a_stopping_worker_serves_no_queue(run: WatchedRun) -> None:
+    run.worker(activity="stopping")
+
+    assert scraped(run.ledger)[f'shardsift_queue_workers{{queue="{SPEC.queue}"}}'] == 0
+
+
 def test_failed_attempts_count_until_a_shard_is_done_and_a_run_whose_shards_are_done_is_not_idle(
     run: WatchedRun,
 ) -> None:

@@ -108,7 +108,7 @@ CONFIG, TOKENIZER = "config.json", "tokenizer_config.json"
 @pytest.mark.parametrize(
     ("file", "values", "says"),
     [
-        (TOKENIZER, {"model_max_length": "512"}, "which is no number of tokens"),
+        *((TOKENIZER, {"model_max_length": length}, "which is no number of tokens") for length in ("512", -1, True)),
         (TOKENIZER, {"model_max_length": 2}, "limit of tokens is 2, and its tokenizer adds 2 to each text"),
         (CONFIG, {"num_labels": 3}, r"classifier\.bias has the shape 1, and by its config\.json 3"),
         (CONFIG, {"max_position_embeddings": 10**30}, "Overflow when unpacking long"),  # torch's, with a trace
