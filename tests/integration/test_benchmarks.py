@@ -7,15 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
-from benchmarks.results import provenance_of
 from benchmarks.scorer.case import Case, Model, Name
 from benchmarks.scorer.compare import Comparison, compare
 from benchmarks.scorer.lineup import load_lineup
 from benchmarks.scorer.models import read_tokenizer, save_model
 from benchmarks.scorer.ours import OurSettings
-from benchmarks.scorer.report import Report
 from benchmarks.scorer.texts import Lengths
 from shardsift.worker.training.base_model import verified_demo_encoder
 
@@ -43,17 +40,6 @@ def test_all_contenders_give_the_same_scores(measured: Comparison) -> None:
         allowed = 1e-4 if entrant.dtype == "float32" else 0.2 * measured.score_spread
         assert entrant.max_difference <= allowed, name
     assert measured.score_spread > 0.05
-
-
-def test_a_results_file_says_what_ran_where_and_when(measured: Comparison, tmp_path: Path) -> None:
-    ours = provenance_of("benchmarks.scorer")
-    report = Report(provenance=ours, settings=OurSettings(), comparisons=[measured], threads=1)
-
-    as_json, as_markdown = report.write(tmp_path, part="tiny")
-
-    assert json.loads(as_json.read_text())["provenance"]["versions"]["torch"] == torch.__version__
-    text = as_markdown.read_text()
-    assert all(expected in text for expected in ("cores", "Commit", ours.date, *Name))
 
 
 # --- on a GPU, and on a simulated one -------------------------------------------------------------------------------------

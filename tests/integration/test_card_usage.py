@@ -77,12 +77,6 @@ class TestHowToMakeItAgain:
         assert planned["run_id"] == plan.spec.run_id
         assert planned["target_file_size"] == (options.target_file_size or "none")
 
-    def test_a_card_names_no_paths_to_fill_in_if_all_is_on_the_hub_and_no_command_that_is_unknown(self) -> None:
-        text = how_to_make_it_again(a_spec(), command_again(RunOptions(min_score=3.0), a_spec()))
-
-        assert "fill in" not in text
-        assert how_to_make_it_again(a_spec(), None) == ""
-
 
 def how_to_make_it_again(spec: RunSpec, command: str | None) -> str:
     """The section of the card, or nothing."""
@@ -175,14 +169,3 @@ def test_labels_that_a_command_line_cannot_name_come_from_a_file(labels: tuple[s
 
     assert "--labels @labels.txt" in text
     assert "The file `labels.txt` has the labels, one a line." in text
-
-
-def test_the_stored_command_names_no_folder_or_bucket() -> None:
-    model = replace(a_spec().scorings[0].model, name="/home/me/secret/mine", revision="sha256-abc")
-    spec = a_spec(model=model, input_uris=("/home/me/web/*.jsonl", "s3://bucket/web"), output_uri="/home/me/kept")
-
-    command = command_again(RunOptions(input_uris=spec.input_uris, models=(model.name,), keep_all=True), spec)
-
-    assert "/home/me" not in command
-    assert "bucket" not in command
-    assert "--model ./mine " in command

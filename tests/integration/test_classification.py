@@ -16,7 +16,6 @@ from shardsift.producer.planning.options import RunOptions
 from shardsift.producer.planning.plan import plan_run
 from support.models import configured, tiny_classifier, with_labels
 from support.outputs import published_rows
-from support.processes import call_command
 from support.small_run import Runs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -94,21 +93,6 @@ def test_a_threshold_that_keeps_every_row_or_none_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=refusal):
         plan_run(replace(options, models=(str(two_labels),), **choice))
-
-
-def test_the_user_is_told_what_a_threshold_keeps_and_the_condition_that_is_named_works(
-    two_labels: Path, shards: Path, tmp_path: Path
-) -> None:
-    options = ("enqueue", "--input", shards, "--output", tmp_path / "out", "--model", two_labels, "--dry-run")
-    of_best, of_one = (
-        call_command("producer", *options, *choice, environment={"REDIS_URL": ""})
-        for choice in (("--min-score", "0.9"), ("--where", "score_1 >= 0.5"))
-    )
-
-    assert of_best.stderr.splitlines() == [
-        "Rows are kept whose best label, whichever it is, scores 0.9 or more. For one label: --where 'score_1 >= 0.5'.",
-    ]
-    assert (of_one.returncode, of_one.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

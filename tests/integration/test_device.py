@@ -31,18 +31,6 @@ def test_a_gpu_that_is_not_here_is_not_replaced_by_the_cpu(name: str) -> None:
         choose_device(name)
 
 
-def test_the_cpu_is_used_if_it_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-
-    assert choose_device("cpu").type == "cpu"
-
-
-@no_gpu
-def test_a_machine_without_a_gpu_scores_on_the_cpu(caplog: pytest.LogCaptureFixture) -> None:
-    assert choose_device("auto").type in ("cpu", "mps")
-    assert not caplog.messages
-
-
 @no_gpu
 @pytest.mark.parametrize("sign", ["nvidia-smi lists 1 GPUs", "CUDA_VISIBLE_DEVICES=0"])
 def test_torch_with_cuda_refuses_a_machine_that_has_lost_its_gpu_and_torch_for_the_cpu_warns(

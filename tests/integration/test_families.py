@@ -1,6 +1,5 @@
 """Every family of classifiers and every kind of head gets the same scores as from the pipeline."""
 
-import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -11,12 +10,10 @@ import pytest
 import torch
 from transformers import AutoTokenizer, pipeline
 
-from shardsift.fleet.run.flops import shape_of
 from shardsift.worker.scoring import apply
 from shardsift.worker.scoring.load import load_classifier
 from support.everyday import everyday
 from support.families import FAMILIES, family_classifier
-from support.models import configured
 from support.odd_texts import real_texts
 from support.parity import assert_close
 from support.reference import reference_scores
@@ -72,17 +69,6 @@ def scores_of_labels(model: Path, texts: list[str], function: str) -> np.ndarray
     return np.array(
         [[answer["score"] for answer in sorted(row, key=lambda answer: answer["label"])] for row in answers]
     )
-
-
-def test_a_model_of_several_parts_reads_no_more_tokens_than_its_part_for_text(tmp_path: Path) -> None:
-    model = family_classifier("Gemma 3", tmp_path / "model")
-    text = json.loads((model / "config.json").read_text())["text_config"]
-    configured(model, text_config=text | {"max_position_embeddings": 32})
-
-    scorer = load_classifier(str(model), "float32")
-
-    assert scorer.encode([" ".join(["word"] * 500)]).sequences.lengths.tolist() == [32]
-    assert shape_of(scorer.config) is not None
 
 
 # --- texts that are special to a family ---------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from shardsift.worker.training.train import train
 from shardsift.worker.training.train_options import TrainOptions
 from shardsift.worker.training.train_report import TrainReport
 from support.labelled import write_topics
-from support.models import tiny_classifier, without_dropout
+from support.models import tiny_classifier
 
 ROWS = 120  # of which 96 are learned from: 12 steps an epoch
 STEPS = {"epochs": 2.0, "batch_rows": 8, "learning_rate": 1e-3, "checkpoint_steps": 4}
@@ -81,22 +81,6 @@ def test_training_lowers_the_loss_and_leaves_only_a_model(undisturbed: TrainRepo
     assert losses_held_out[-1] < losses_held_out[0]
     assert (undisturbed.steps.done, undisturbed.steps.planned, undisturbed.steps.resumed_from) == (24, 24, None)
     assert [file.name for file in Path(undisturbed.options.output).parent.iterdir()] == ["model"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("task", ["classification", "regression"])
-def test_four_batches_of_eight_are_like_one_of_32(spec: TrainOptions, base: Path, task: str, tmp_path: Path) -> None:
-    still = without_dropout(base, tmp_path / "still")
-    labels = "topic" if task == "classification" else "label"
-    spec = dataclasses.replace(spec, base_model=str(still), label_column=labels)
-
-    one, four = (
-        trained(dataclasses.replace(spec, output=str(tmp_path / f"by-{rows}"), batch_rows=rows, accumulate=32 // rows))
-        for rows in (32, 8)
-    )
-
-    assert losses(four) == pytest.approx(losses(one), rel=1e-4)
-    assert losses(four, "eval_loss") == pytest.approx(losses(one, "eval_loss"), rel=1e-4)
 
 
 def test_a_stopped_training_goes_on_and_ends_as_if_undisturbed(spec: TrainOptions, undisturbed: TrainReport) -> None:

@@ -13,7 +13,6 @@ from shardsift.fleet.errors import UsageError
 from shardsift.worker.training.labelled import label_source, read_labelled, read_split
 from shardsift.worker.training.train import train
 from shardsift.worker.training.train_options import TrainOptions
-from shardsift.worker.training.train_report import TrainReport
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.nli import nli_classifier
@@ -51,19 +50,13 @@ def spec_of(run: Path, base: Path, tmp_path: Path, **options: Any) -> TrainOptio
     return dataclasses.replace(spec, **options)
 
 
-def trained(spec: TrainOptions) -> TrainReport:
-    report = train(spec, device="cpu")
-    assert report is not None
-    return report
-
-
 def test_the_scores_of_a_model_with_one_output_are_learned_as_numbers(
     runs: Runs, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     """The student has the teacher's encoder, so it can give exactly the teacher's scores."""
     run = runs.publish(shards, "labelled")
 
-    report = trained(spec_of(run, tiny_model, tmp_path))
+    report = train(spec_of(run, tiny_model, tmp_path), device="cpu")
 
     scores = published_rows(run)["score"].to_numpy()
     assert report.classes == ()
@@ -105,7 +98,7 @@ def test_texts_are_put_together_by_the_runs_template(runs: Runs, topics: Path, t
     run = runs.by(teacher).publish(topics, "labelled", text_column="{topic}: {text}")
     spec = spec_of(run, teacher, tmp_path)
 
-    trained(spec)
+    train(spec, device="cpu")
 
     assert read_labelled(label_source(spec)).texts[0].as_py().startswith("biology: the ")
     card = (tmp_path / "small" / "README.md").read_text()

@@ -100,17 +100,6 @@ def test_a_paused_shard_is_held_until_its_batch_ends_even_if_resumed_at_once(led
             lease.check()
 
 
-def test_a_batch_after_the_worker_was_told_to_stop_ends_the_work(ledger: Ledger, claim: Claim) -> None:
-    lease, stopping = leased(ledger, claim)
-
-    with lease:
-        assert lease.on_batch(1)
-        stopping.set()
-        assert not lease.on_batch(2)
-        with pytest.raises(Stopped, match="Shard a was given back: the worker is stopping"):
-            lease.check()
-
-
 def test_a_worker_says_for_how_long_it_has_made_no_progress(ledger: Ledger, claim: Claim) -> None:
     def idle_seconds() -> float:
         (running,) = ledger.running_shards(claim.run_id)

@@ -1,7 +1,6 @@
 """Whole runs over JSON Lines and CSV: what they publish, byte for byte, is what the same rows give as Parquet."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -12,7 +11,6 @@ from shardsift.fleet.errors import UsageError
 from shardsift.fleet.ledger import Ledger
 from shardsift.fleet.storage.open_output import open_output
 from shardsift.producer.local.demo_data import write_shards
-from shardsift.producer.planning.estimate import plan_report
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.planning.retry import retry_run
 from shardsift.producer.publishing.publish import finalize_run
@@ -159,34 +157,12 @@ def test_a_changed_file_that_is_accepted_makes_no_other_run_although_it_has_othe
     assert command.do().run_id == run_id
 
 
-def test_chosen_columns_are_published_alone(runs: Runs, folder: Path) -> None:
-    source = folder / "in.json.gz"
-    output = runs.publish(source, columns="text,token_count:double,id")
-
-    assert published_rows(output).schema.names[:3] == ["text", "token_count", "id"]
-    assert str(published_rows(output).schema.field("token_count").type) == "double"
-    assert len(published_rows(output).schema) == 6  # with shard, row and score
-    assert verify(str(output), source=(str(source),)).faults == ()
-    assert runs.refilter_plan(output, where="token_count > 20").spec.columns == (
-        ("text", "string"),
-        ("token_count", "double"),
-        ("id", "string"),
-    )
-
-
 class TestPlanning:
-    def test_rows_that_would_take_long_to_count_are_not(self, runs: Runs, folder: Path) -> None:
-        plan = plan_run(runs.options(folder / "in.jsonl.zst"))
-        large = replace(plan, shards=tuple(replace(shard, size_bytes=1 << 30) for shard in plan.shards))
-
-        assert plan_report(large)["rows"] == "not counted: it would take reading 2 files whole"
-
     @pytest.mark.parametrize(
         ("name", "content", "problem"),
         [
             ("a.jsonl", b"", "The first shard cannot be read. .*a.jsonl has no row with a field"),
             ("a.csv", b"id;text\n1;a\n", "Commas separate fields, and the first line holds their names"),
-            ("a.csv", b"1,a\n2,b\n", "Commas separate fields, and the first line holds their names"),
         ],
     )
     def test_a_first_shard_that_cannot_be_scored_is_told(

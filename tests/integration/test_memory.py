@@ -61,15 +61,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def small_and_large(source: Path, folder: Path, *, row_group_rows: int) -> tuple[Path, Path]:
-    """A shard, and another one with ten times as many rows."""
-    small, large = folder / "small.parquet", folder / "large.parquet"
-    for file, times in ((small, 1), (large, LARGER)):
-        rows = pa.concat_tables([pq.read_table(source)] * times)
-        pq.write_table(rows, file, row_group_size=row_group_rows, use_dictionary=False)
-    return small, large
-
-
 def peak_megabytes(source: Path, output: Path) -> float:
     """The peak memory of a process that scores this shard, and checks that all rows were scored."""
     tests = Path(__file__).parents[1]
@@ -87,15 +78,12 @@ def peak_megabytes(source: Path, output: Path) -> float:
     return int(kilobytes) / 1000
 
 
-@pytest.mark.parametrize(
-    "row_group_rows",
-    [
-        pytest.param(1000, id="row groups as FineWeb has them"),
-        pytest.param(ALL_ROWS, id="one row group"),
-    ],
-)
+@pytest.mark.parametrize("row_group_rows", [1000, ALL_ROWS], ids=["row groups as FineWeb has them", "one row group"])
 def test_peak_memory_does_not_grow_with_the_shard(source: Path, tmp_path: Path, row_group_rows: int) -> None:
-    files = small_and_large(source, tmp_path, row_group_rows=row_group_rows)
+    files = (tmp_path / "small.parquet", tmp_path / "large.parquet")
+    for file, times in zip(files, (1, LARGER), strict=True):
+        rows = pa.concat_tables([pq.read_table(source)] * times)
+        pq.write_table(rows, file, row_group_size=row_group_rows, use_dictionary=False)
 
     small, large = (peak_megabytes(file, tmp_path / file.stem) for file in files)
 

@@ -47,12 +47,6 @@ CASES = {
     "a data file is deleted": Case(
         happens=(("delete", DATA_B),), said=(f"{DATA_B} is missing",), shards=(B,), rows=ROWS
     ),
-    "a data file is cut": Case(
-        happens=(("truncate", DATA_B),),
-        said=(f"{DATA_B} has changed since it was written (its size differs)",),
-        shards=(B,),
-        rows=ROWS,
-    ),
     "a data file is flipped": Case(
         happens=(("flip", DATA_B),),
         said=(f"{DATA_B} has changed since it was written (its sha256 differs)",),
@@ -63,13 +57,9 @@ CASES = {
     "a scores file is deleted": Case(
         happens=(("delete", SCORES_B),), said=(f"{SCORES_B} is missing",), shards=(B,), rows=ROWS
     ),
-    "the manifest is deleted": Case(
-        happens=(("delete", MANIFEST_PATH),), said=(f"{MANIFEST_PATH} is missing",), said_without_ledger=()
-    ),
     "the manifest is cut": Case(
         happens=(("truncate", MANIFEST_PATH),), said=(f"{MANIFEST_PATH} cannot be read",), said_without_ledger=()
     ),
-    "the card is deleted": Case(happens=(("delete", CARD_PATH),), said=(f"{CARD_PATH} is missing",)),
     "the card is zeroed": Case(happens=(("zero", CARD_PATH),), said=(f"{CARD_PATH} cannot be read (it is not text)",)),
     "everything is deleted": Case(
         happens=(("delete_all", ""),),
@@ -81,9 +71,6 @@ CASES = {
         said_without_ledger=(),
         shards=ALL,
         rows=SHARDS * ROWS,
-    ),
-    "a foreign file is there": Case(
-        happens=(("write_theirs", FOREIGN),), said=(f"{FOREIGN} is not a file of this run",), exit_code=1
     ),
     "a data file is deleted and a foreign one is there": Case(
         happens=(("delete", DATA_B), ("write_theirs", FOREIGN)),
@@ -100,7 +87,7 @@ ON_THE_HUB = (
     "a data file is deleted",
     "the manifest is cut",
     "everything is deleted",
-    "a foreign file is there",
+    "a data file is deleted and a foreign one is there",
 )
 
 

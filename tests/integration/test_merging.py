@@ -1,6 +1,5 @@
 """Shards are merged into files of a target size: the rows of a run without one, in order, and the same bytes whatever happens."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -22,19 +21,14 @@ from shardsift.fleet.storage.open_output import open_output
 from shardsift.fleet.storage.output import MANIFEST_PATH
 from shardsift.producer.finalizer import publish_or_save
 from shardsift.producer.local.demo_data import write_shards
-from shardsift.producer.planning.options import RefilterOptions
 from shardsift.producer.planning.plan import Plan, plan_run
-from shardsift.producer.planning.refilter import plan_refilter
 from shardsift.producer.publishing.publish import finalize_run
 from shardsift.producer.verify.verify import verify
-from shardsift.worker.shard.stored_scores import load_stored_scores
-from support.hub_fleet import Client
-from support.hub_runs import HubRun, data_of, look
+from support.hub_runs import HubRun, data_of
 from support.ledger_states import claimed
 from support.outputs import Published, data_digests, published_rows
 from support.small_fleet import enqueue_and_wait, work
 from support.small_run import Runs
-from support.waiting import wait_until
 
 SHARDS, ROWS = 7, 40
 FIRST, SECOND, LAST = (f"data/000_{number:05}.parquet" for number in (0, 3, 6))  # of three shards, of three, and of one
@@ -161,11 +155,9 @@ class TestFiles:
             assert column.statistics.has_min_max
             assert 65_000 * 0.6 < (out / path).stat().st_size < 110_000
 
-    @pytest.mark.parametrize("size", ["512", "1B", "512 rows"])
+    @pytest.mark.parametrize("size", ["512", "1B"])
     def test_merged_files_of_a_wrong_size_are_refused(self, merging: Merging, size: str) -> None:
-        with pytest.raises(
-            UsageError, match=f"a number and a unit, like 512MB or 1GB, at least 10kB, or none; it was '{size}'"
-        ):
+        with pytest.raises(UsageError, match=f"a number and a unit, .*, at least 10kB, or none; it was '{size}'"):
             merging.plan(size=size)
 
     def test_merged_files_of_a_refiltered_run_have_the_size_of_the_earlier_run(self, merging: Merging) -> None:
@@ -224,10 +216,7 @@ class TestAMergedRun:
         [
             (None, "", []),
             (Published.delete, FIRST, NAMES[:3]),
-            pytest.param(Published.truncate, SECOND, NAMES[3:6], marks=pytest.mark.faults),
-            pytest.param(Published.delete, LAST, NAMES[6:], marks=pytest.mark.faults),
             (Published.delete, f"scores/{NAMES[0]}.parquet", NAMES),
-            pytest.param(Published.truncate, f"scores/{NAMES[0]}.parquet", NAMES, marks=pytest.mark.faults),
             (Published.truncate, MANIFEST_PATH, []),
         ],
     )
@@ -337,53 +326,6 @@ class TestOnTheHub:
         assert [plan.spec.target_file_bytes for plan in plans] == [512_000_000, None, 1_000_000_000]
         assert merging.plan(size=None).spec.target_file_bytes is None
 
-    def test_a_replacing_run_has_the_scores_and_is_found_again(self, run: HubRun, merging: Merging, plan: Plan) -> None:
-        merging.publish(plan)
-        before = {path: run.hub.read(run.repo, path) for path in run.hub.files(run.repo)}
-        again = plan_in_place(plan)
-        stored = load_stored_scores(again.spec.scorings[0].served_by, None)
-        replace(merging.runs, scorer=stored).publish_plan(again)
-
-        now = {path: run.hub.read(run.repo, path) for path in run.hub.files(run.repo)}
-        assert {path for path in before.keys() & now.keys() if before[path] == now[path]} >= {
-            path for path in before if path.startswith("scores/")
-        }
-        assert data_files(run) == [FIRST, SECOND]
-        assert plan_in_place(plan).spec.run_id == again.spec.run_id
-        assert verify(plan.spec.output_uri).faults == ()
-
-    @pytest.mark.faults
-    @pytest.mark.parametrize("is_lost", [False, True], ids=["ledger", "ledger-lost"])
-    @pytest.mark.parametrize(
-        ("method", "step"),
-        [("PUT", ""), ("POST", "/commit/shardsift"), ("GET", "/resolve/"), ("POST", "/commit/main")],
-    )
-    def test_a_finalizer_killed_at_any_step_is_followed_by_one_that_goes_on(
-        self,
-        run: HubRun,
-        merging: Merging,
-        plan: Plan,
-        undisturbed: dict[str, str],
-        method: str,
-        step: str,
-        is_lost: bool,
-    ) -> None:
-        merging.start(plan)
-        merging.score(plan, NAMES)
-        run.hub.fault(step, method=method, status=None, delay_seconds=0.5)
-        victim = Client(run.hub, merging.folder / "victim-home", "victim")
-        looking = victim.start(look, run.redis_url, run.run_id, 2)
-        wait_until(lambda: run.hub.faults_left == 0, description="the victim comes to that step")
-        victim.kill()
-        looking.exception()
-        victim.close()
-        time.sleep(0.5)  # the Hub has done what the victim asked for
-        if is_lost:
-            run.ledger.redis.flushall()
-
-        merging.publish(plan)
-        check_published_once(run, undisturbed)
-
     def test_a_merged_run_whose_publication_without_a_failed_shard_ended_midway_has_each_row_once_and_scores_none_again(
         self, run: HubRun, merging: Merging, plan: Plan, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -405,8 +347,3 @@ class TestOnTheHub:
         assert isinstance(published, Publication)
         assert data_files(run) == [FIRST, SECOND, LAST]
         assert verify(plan.spec.output_uri).faults == ()
-
-
-def plan_in_place(earlier: Plan) -> Plan:
-    options = RefilterOptions(min_score=4.5, replaces=True)
-    return plan_refilter(earlier.spec.output_uri, options, input_uris=earlier.spec.input_uris)

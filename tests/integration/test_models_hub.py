@@ -1,85 +1,70 @@
-"""Models on the Hub, resolved by a separate process like a user's."""
+"""Models on the Hub are pinned to a commit, with or without a network."""
 
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from huggingface_hub import close_session, constants
 
 from hubserver import HubServer
-from support.ports import unused_port
-from support.processes import ask_process
-
-MODEL = "org/tiny"
-RESOLVE = """
-import json, sys
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.scorers.kinds import resolve_model
-answers = []
-for name, revision in json.loads(sys.argv[1]):
-    try:
-        answers.append(resolve_model("sequence-classifier", name, revision).revision)
-    except UsageError as error:
-        answers.append(str(error))
-print(json.dumps(answers))
-"""
+from support.ports import unused_port
+
+MODEL = "org/tiny"
+NOT_HERE = " There is no folder 'org/other' here either\\.$"
 
 
 @pytest.fixture(scope="module")
-def hub(tiny_model: Path) -> Iterator[HubServer]:
+def running_hub(tiny_model: Path) -> Iterator[HubServer]:
     with HubServer() as hub:
         hub.create_repo(MODEL, repo_type="model")
         hub.add_folder(MODEL, tiny_model, repo_type="model")
         yield hub
-    assert hub.handler_errors == []
 
 
-@pytest.fixture
-def environment(hub: HubServer, tmp_path: Path) -> dict[str, str]:
-    return hub.client_env(tmp_path / "home")
+@pytest.fixture(autouse=True)
+def own_cache(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
 
 
-def resolved(environment: dict[str, str], *questions: tuple[str, str | None]) -> list[str]:
-    """The revision of each model, or why there is none."""
-    return ask_process(RESOLVE, questions, environment)
+def go_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    close_session()
 
 
-def test_a_model_is_pinned_to_its_commit_and_others_are_refused(hub: HubServer, environment: dict[str, str]) -> None:
-    pinned, refused = resolved(environment, (MODEL, None), (MODEL, "v2"))
-
-    assert pinned == hub.commits(MODEL, repo_type="model")[0].oid
-    assert refused == "The model org/tiny has no revision 'v2'. Name a branch, tag or commit after the @."
+def resolved(name: str, revision: str | None = None) -> str:
+    return resolve_model("sequence-classifier", name, revision).revision
 
 
-def test_without_a_network_a_cached_model_is_pinned_to_its_cached_commit(environment: dict[str, str]) -> None:
-    (online,) = resolved(environment, (MODEL, None))
-    offline = {**environment, "HF_HUB_OFFLINE": "1"}
-
-    newest, pinned, other, revision = resolved(
-        offline, (MODEL, None), (MODEL, online), ("org/other", None), (MODEL, "v2")
-    )
-
-    assert newest == pinned == online
-    assert other.endswith(" There is no folder 'org/other' here either.")
-    assert revision.startswith(
-        "HF_HUB_OFFLINE is set, and this machine has no copy of the model org/tiny at revision v2"
-    )
+def test_a_model_is_pinned_to_its_commit_and_others_are_refused(hub: HubServer) -> None:
+    assert resolved(MODEL) == hub.commits(MODEL, repo_type="model")[0].oid
+    with pytest.raises(UsageError, match=r"^The model org/tiny has no revision 'v2'\. Name a branch, tag or commit"):
+        resolved(MODEL, "v2")
 
 
-def test_without_a_network_a_model_that_is_not_here_is_told_soon(environment: dict[str, str], tmp_path: Path) -> None:
+def test_without_a_network_a_cached_model_is_pinned_to_its_cached_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    online = resolved(MODEL)
+    go_offline(monkeypatch)
+
+    assert resolved(MODEL) == resolved(MODEL, online) == online
+    with pytest.raises(UsageError, match=NOT_HERE):
+        resolved("org/other")
+    with pytest.raises(UsageError, match="^HF_HUB_OFFLINE is set, and this machine has no copy of .* at revision v2"):
+        resolved(MODEL, "v2")
+
+
+def test_without_a_network_a_model_that_is_not_here_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The Hub's client tries again for at least 23 s."""
     unused = f"http://127.0.0.1:{unused_port()}"
-    home = {"HF_HOME": str(tmp_path / "empty")}
+    monkeypatch.setattr(constants, "ENDPOINT", unused)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", unused + "/{repo_id}/resolve/{revision}/{filename}")
 
     began = time.monotonic()
-    (refused,) = resolved(environment | home | {"HF_ENDPOINT": unused}, ("org/other", None))
-    seconds = time.monotonic() - began
-    (offline,) = resolved(environment | home | {"HF_HUB_OFFLINE": "1"}, ("org/other", None))
-
-    assert refused.startswith(f"The Hub does not answer at {unused} (")
-    assert refused.endswith(" There is no folder 'org/other' here either.")
-    assert seconds < 20
-    assert offline == (
-        "HF_HUB_OFFLINE is set, and this machine has no copy of the model org/other in its cache. "
-        "There is no folder 'org/other' here either."
-    )
+    with pytest.raises(UsageError, match=rf"^The Hub does not answer at {unused} \(.*{NOT_HERE}"):
+        resolved("org/other")
+    assert time.monotonic() - began < 20
+    go_offline(monkeypatch)
+    with pytest.raises(UsageError, match=f"no copy of the model org/other in its cache\\.{NOT_HERE}"):
+        resolved("org/other")

@@ -1,7 +1,6 @@
 """Real transformers that tests create: tiny random ones within seconds, or MiniLM with a random head."""
 
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,12 +46,6 @@ def with_labels(model: Path, labels: Sequence[str]) -> Path:
     """Name the outputs of the model in this folder. Returns the folder."""
     numbers = {label: number for number, label in enumerate(labels)}
     return configured(model, id2label=dict(enumerate(labels)), label2id=numbers)
-
-
-def without_dropout(model: Path, folder: Path) -> Path:
-    """Copy a model, and turn off dropout. Otherwise, batches of other sizes would draw other random numbers."""
-    copy = shutil.copytree(model, folder)
-    return configured(copy, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
 def minilm_classifier(folder: Path) -> Path:

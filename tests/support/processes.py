@@ -1,12 +1,11 @@
 """Run the commands of the product, as processes or within this one. Processes are stopped at the end of their block."""
 
 import io
-import json
 import os
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -51,20 +50,6 @@ def run_command(
         timeout=seconds,
         check=False,
     )
-
-
-def ask_process(code: str, questions: Sequence[object], environment: Mapping[str, str]) -> list[Any]:
-    """Run code in a new process, with the questions as JSON in argv[1]. Returns the JSON list that it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(questions)],
-        env=dict(environment),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return list(json.loads(done.stdout))
 
 
 def call_command(

@@ -13,7 +13,6 @@ from typing import Any
 import yaml
 from typer.main import get_command
 
-from containers.walk import readme_lines
 from shardsift.fleet.process.settings import Settings
 from shardsift.producer.cli import cli as producer_cli
 from shardsift.worker.cli import cli as worker_cli
@@ -74,10 +73,3 @@ def test_the_dockerfile_copies_only_what_the_repository_has_and_docker_is_shown(
     assert copied == shown
     assert {source for source in copied if not list(ROOT.glob(source))} == set()
     assert copied >= {"producer", "shardsift", "worker"}
-
-
-def test_make_test_containers_types_the_fleet_of_the_readme() -> None:
-    commands = [line.split()[:4] for line in readme_lines()]
-
-    assert ["docker", "compose", "up", "-d"] in commands
-    assert commands.count(["docker", "compose", "run", "--rm"]) == 2

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import kubernetes_validate
 import pytest
@@ -32,15 +33,18 @@ pytestmark = pytest.mark.slow
 SETUP = "/usr/local/sbin/shardsift-setup"
 
 
+def ran(command: str | list[str | Path], **how: Any) -> subprocess.CompletedProcess[str]:
+    is_line = isinstance(command, str)
+    return subprocess.run(command, shell=is_line, capture_output=True, text=True, check=False, timeout=60, **how)
+
+
 @pytest.mark.parametrize(
     "script",
     [written_file(SETUP), *(f"#!/bin/bash\n{skypilot_task()[part]}" for part in ("setup", "run"))],
     ids=["cloud-init", "skypilot setup", "skypilot run"],
 )
 def test_shellcheck_has_no_complaint_about_the_scripts_in_yaml(script: str) -> None:
-    answer = subprocess.run(
-        [BIN / "shellcheck", "-"], input=script, capture_output=True, text=True, check=False, timeout=30
-    )
+    answer = ran([BIN / "shellcheck", "-"], input=script)
 
     assert (answer.returncode, answer.stdout) == (0, "")
 
@@ -54,7 +58,7 @@ def test_systemd_understands_the_units_and_the_drop_in(unit: Path, tmp_path: Pat
         (tmp_path / f"{unit.name}.d").mkdir()
         shutil.copy(POWER_OFF, tmp_path / f"{unit.name}.d")
 
-    done = subprocess.run(["systemd-analyze", "verify", copy], capture_output=True, text=True, check=False, timeout=30)
+    done = ran(["systemd-analyze", "verify", copy])
 
     # Only GPU machines have the programs.
     assert [line for line in done.stderr.splitlines() if "is not executable: No such file" not in line] == []
@@ -68,10 +72,10 @@ def test_only_the_note_of_an_idle_end_switches_the_machine_off(tmp_path: Path) -
     command = after.removeprefix("+").replace("/run/shardsift/idle", str(note))
     environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
 
-    assert subprocess.run(command, shell=True, env=environment, check=False).returncode == 0
+    assert ran(command, env=environment).returncode == 0
     stays_on = not asked.exists()
     note.touch()
-    assert subprocess.run(command, shell=True, env=environment, check=False).returncode == 0
+    assert ran(command, env=environment).returncode == 0
 
     assert stays_on
     assert asked.read_text() == "--no-block poweroff\n"
@@ -84,9 +88,7 @@ def test_cloud_init_understands_the_user_data() -> None:
         assert str(file.relative_to(ROOT)) in written_file(SETUP)
     if shutil.which("cloud-init") is None:
         pytest.skip("no cloud-init here")
-    answer = subprocess.run(
-        ["cloud-init", "schema", "--config-file", USER_DATA], capture_output=True, text=True, check=False, timeout=60
-    )
+    answer = ran(["cloud-init", "schema", "--config-file", USER_DATA])
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
@@ -109,9 +111,7 @@ def test_hf_understands_every_command_of_the_page(tmp_path: Path) -> None:
         "REDIS_URL": "rediss://:password@redis.example.com:6379/0",
     }
     for command in dict.fromkeys(commands):
-        answer = subprocess.run(
-            command, shell=True, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60
-        )
+        answer = ran(command, cwd=ROOT, env=environment)
         assert answer.returncode == 0, answer.stderr
         assert "password" not in answer.stdout
 
@@ -125,7 +125,7 @@ def test_kubernetes_understands_the_jobs_that_keda_starts() -> None:
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl here")
 def test_kubectl_understands_the_kustomization() -> None:
-    subprocess.run(["kubectl", "kustomize", KUBERNETES], capture_output=True, check=True, timeout=60)
+    assert ran(["kubectl", "kustomize", KUBERNETES]).returncode == 0
 
 
 def test_keda_asks_the_finalizer_for_a_metric_that_it_serves() -> None:

@@ -32,11 +32,6 @@ def hub(running_hub: HubServer, tmp_path: Path) -> Iterator[HubServer]:
 
 
 @pytest.fixture
-def use_token(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    return lambda token: monkeypatch.setenv("HF_TOKEN", token)
-
-
-@pytest.fixture
 def no_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)

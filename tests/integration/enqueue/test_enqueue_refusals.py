@@ -60,8 +60,6 @@ class TestRefusals:
             (None, "has no config.json, so it is not a model"),
             (json.dumps({"architectures": ["GPT2LMHeadModel"]}), "is not a sequence classifier: .*GPT2LMHeadModel"),
             (json.dumps({"architectures": "BertModel"}), "its config.json says BertModel"),
-            ("{ not json", "config.json .*cannot be read"),
-            ("[]", "config.json .*cannot be read: it is not a JSON object"),
         ],
     )
     def test_a_model_that_is_not_a_classifier_is_an_error(
@@ -91,13 +89,11 @@ class TestRefusals:
         says = rf"The output {source}/(below/)?out lies in the input folder"
         refused(options, says, output_uri=f"{linked_input}/out")
         refused(options, says, output_uri=f"{linked_output}/out")
-        refused(options, says, input_uris=(f"{linked_input}",), output_uri=f"{source}/out")
         refused(options, says, input_uris=(f"file://{source}",), output_uri=f"file://{source}/out")
         refused(options, says, input_uris=(f"{linked_input}/**/*.parquet",), output_uri=f"{source}/out")
         by_glob = replace(options, input_uris=(f"{source}/*.parquet",))
         among = f"The output {source}(/below)? would be among the files of --input"
         refused(by_glob, among, output_uri=f"{linked_input}")
-        refused(options, among, input_uris=(f"{source}/a.parquet",), output_uri=f"{source}")
         refused(options, among, input_uris=(f"{source}/*/*.parquet",), output_uri=f"{source}/below")
         assert plan_run(replace(by_glob, output_uri=f"{source}/out")).shards
 
@@ -108,27 +104,18 @@ class TestRefusals:
         refused(options, 'Shard a has several columns "id"')
 
     @pytest.mark.parametrize(
-        ("changes", "says"),
+        ("where", "says"),
         [
-            (
-                {"where": "label = 'LABEL_2'"},
-                "names a label that .* does not give: 'LABEL_2'. Did you mean 'LABEL_[01]'.*: LABEL_0, LABEL_1.",
-            ),
-            (
-                {"where": "score > 0.5 and label IN ('LABEL_0', '5 star')"},
-                "does not give: '5 star'. Its labels: LABEL_0, LABEL_1",
-            ),
-            ({"where": "LABEL <> 'label_0'"}, "does not give: 'label_0'. Did you mean 'LABEL_0'"),
-            ({"where": "label = 1"}, "does not give: '1'"),
+            ("score > 0.5 and label IN ('LABEL_0', '5 star')", "does not give: '5 star'. Its labels: LABEL_0, LABEL_1"),
+            ("LABEL <> 'label_0'", "does not give: 'label_0'. Did you mean 'LABEL_0'"),
         ],
-        ids=str,
     )
     def test_a_label_that_no_model_has_is_an_error(
-        self, options: RunOptions, tmp_path: Path, changes: dict[str, Any], says: str
+        self, options: RunOptions, tmp_path: Path, where: str, says: str
     ) -> None:
         options = replace(options, models=(str(tiny_classifier(tmp_path / "two", labels=2)),))
 
-        refused(options, says, **changes)
+        refused(options, says, where=where)
 
         assert plan_run(replace(options, where="label = 'LABEL_1'"))
 

@@ -1,6 +1,5 @@
 """Enqueueing creates one run with one task per shard."""
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,15 +48,6 @@ class TestEnqueueing:
 
             assert plan_run(options).spec.row_columns == (f"shard_{number}", f"row_{number}")
 
-    def test_enqueueing_twice_adds_nothing(self, command: Command) -> None:
-        first = command.do()
-
-        second = command.do()
-
-        assert second.run_id == first.run_id
-        assert (second.added, second.sent, second.counts.shards) == (0, 0, 3)
-        assert queue_length(command.ledger.redis, first.queue) == 3
-
     def test_a_relative_output_does_not_depend_on_the_workers_folder(
         self, options: RunOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -75,13 +65,3 @@ class TestEnqueueing:
         filters = [plan_run(replace(options, **one)).spec.where for one in ({}, {"min_score": 0}, {"keep_all": True})]
 
         assert filters == ['"score" >= 3.0', '"score" >= 0', None]
-
-    def test_a_retrained_model_is_another_run(self, options: RunOptions, tiny_model: Path, tmp_path: Path) -> None:
-        model = shutil.copytree(tiny_model, tmp_path / "model")
-        before = plan_run(replace(options, models=(str(model),))).spec
-        (model / "model.safetensors").write_bytes(b"other weights")
-
-        after = plan_run(replace(options, models=(str(model),))).spec
-
-        assert after.run_id != before.run_id
-        assert after.queue != before.queue

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from celery import Celery
 
-import shardsift
 from shardsift.fleet.errors import ScoredBefore
 from shardsift.fleet.ledger.base import Keys
 from shardsift.fleet.process.settings import Settings
@@ -107,7 +106,6 @@ def test_only_a_run_with_scores_and_output_is_named(state: str, runs: Runs, enqu
     [
         {"where": '"score" >= 0.5'},  # the same rows, to another place
         {"max_tokens": 16},
-        {"dtype": "auto"},
         {"limit_rows": 12},
         {"text_column": "id"},
     ],
@@ -160,14 +158,3 @@ def test_a_command_asks_if_it_can_and_else_is_refused(runs: Runs, scored: str, s
     assert "Score them again? [y/N]" in said
     assert only_one
     assert len(runs.ledger.run_ids()) == 2
-
-
-def test_the_python_api_names_a_keyword(runs: Runs, scored: str, source: Path, redis_url: str) -> None:
-    given: dict[str, Any] = {"input": source, "model": runs.models[0], "dtype": "float32", "redis_url": redis_url}
-
-    with pytest.raises(shardsift.UsageError, match="add score_again. Without .* --where true --output") as told:
-        shardsift.enqueue(**given, where="true", output=runs.folder / "other")
-    sent = shardsift.enqueue(**given, where="true", output=runs.folder / "other", score_again=True)
-
-    assert f"producer refilter {scored} " in str(told.value)
-    assert sent.added == 3

@@ -95,13 +95,6 @@ def test_the_threshold_in_question_stays_if_another_is_the_same_float32(pair: Pa
     assert pair.evaluate(1.5 + 1e-9).at_threshold is not None
 
 
-def test_a_condition_says_which_scores_of_the_other_run_are_good(pair: Pair) -> None:
-    found = pair.evaluate(positive="label < 0.5 or label > 2.5")
-
-    assert found.labels.good == ((pair.rows["label"] < 0.5) | (pair.rows["label"] > 2.5)).sum()
-    assert found.threshold == 1.5
-
-
 def test_each_value_of_a_column_has_its_own_figures_the_lowest_precision_first(pair: Pair) -> None:
     found = pair.evaluate(within="topic")
 
@@ -117,11 +110,8 @@ def test_each_value_of_a_column_has_its_own_figures_the_lowest_precision_first(p
 
 
 SHAPES = {
-    "grades": lambda normal: 1.2 + 0.7 * normal,
     "logits": lambda normal: 2 * normal,
     "probabilities near 1": lambda normal: 1 / (1 + np.exp(-5 - 2 * normal)),
-    "probabilities near 0": lambda normal: 1 / (1 + np.exp(5 - 2 * normal)),
-    "far from 0": lambda normal: 10 + 0.3 * normal,
     "whole numbers": lambda normal: np.round(3 + normal),
 }
 

@@ -26,7 +26,7 @@ from support.outputs import Published, published_rows
 from support.small_run import Runs
 
 NO_EVIDENCE = "There is no evidence yet."
-FILES = ["folder", pytest.param("memory", marks=pytest.mark.slow), "hub"]
+FILES = ["folder", "hub"]
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def test_the_card_gets_the_figures_of_each_set_of_labels_and_nothing_else_change
         assert dataset.card == second
 
 
-@pytest.mark.parametrize("files", ["folder", "hub"], indirect=True)
+@pytest.mark.parametrize("files", FILES, indirect=True)
 def test_an_edited_card_gets_the_figures_and_stays_as_its_owner_wrote_it(dataset: Dataset) -> None:
     dataset.files.write(CARD_PATH, dataset.card.replace("## How it was made", "## Mine\n\nBy me.").encode())
     before, labels = dataset.card, dataset.labelled("odd.csv", lambda row: row % 2 == 1)

@@ -112,16 +112,6 @@ def test_grades_are_compared_with_the_runs_threshold_if_another_is_in_question(r
     assert evaluated(run, labels, "--positive", "label > 2")["labels"]["good"] == grades.count("4.5")
 
 
-def test_a_filter_that_excludes_its_threshold_is_measured_as_it_keeps(run: LabelledRun, census: Path) -> None:
-    score = float(run.rows["score"].sort_values().iloc[-20])
-    above = run.refiltered(where=f"score > {score!r}")
-
-    found = evaluated(run, census, output=above)
-
-    (at,) = (one for one in found["thresholds"] if one["threshold"] == found["threshold"])
-    assert at["rows_kept"] == len(pd.read_parquet(above / "data")) == 19
-
-
 def test_the_chosen_threshold_comes_with_the_command_that_applies_it(run: LabelledRun, census: Path) -> None:
     found = evaluated(run, census)["thresholds"]
     lowest = next(one for one in found if one["precision"]["low"] >= 0.6)
@@ -194,67 +184,42 @@ def test_the_labels_of_another_run_are_refused(run: LabelledRun, labels: Path, t
 
 
 def test_what_cannot_be_evaluated_is_one_sentence(run: LabelledRun, labels: Path) -> None:
-    table = pq.read_table(labels)
-    drawn = {*zip(table["shard"].to_pylist(), table["row"].to_pylist(), strict=True)}
-    in_first = {name: table[name][0].as_py() for name in table.column_names}
-    low, _, high = in_first["stratum"].partition("-")
-    bounds = [float(one) for one in pd.Series([int(low, 16), int(high, 16)], dtype="uint32").to_numpy().view("float32")]
-    beside = next(
-        place for place, score in run.rows["score"].items() if place not in drawn and bounds[0] <= score < bounds[1]
-    )
-
-    def changed(name: str, values: list[Any] | None = None, **of_first: Any) -> Path:
-        """The sheet with other values in a column, or with another row at its end."""
-        file = run.files / "changed.parquet"
-        if values is not None:
-            write(file, table, **{name: values})
-        else:
-            more = pa.Table.from_pylist([in_first | of_first], table.schema)
-            pq.write_table(pa.concat_tables([table, more]), file)
-        return file
-
-    def check(message: str, sheet: Path, *arguments: object, output: Path | None = None) -> None:
-        said = run.refused("evaluate", "--labels", sheet, *arguments, output=output)
-        assert message in said
-
-    count = len(table)
-    all_labels = table["label"].to_pylist()
-    own = [name == in_first["stratum"] for name in table["stratum"].to_pylist()]
-    check("has no score in this run, so it was not drawn from it.", changed("", shard="none"))
-    check(
-        "rows were added, weights were changed, or more shards were scored since.",
-        changed("", shard=beside[0], row=beside[1]),
-    )
-    check("No label of changed.parquet is good by label = 1, so they do not", changed("label", ["0"] * count))
-    check("All labels of changed.parquet are good by label >= 3.25, so they", changed("label", ["4"] * count))
-    unlabelled = [None if here else label for here, label in zip(own, all_labels, strict=True)]
-    check("is labelled in changed.parquet. Label at least one of each stratum.", changed("label", unlabelled))
-    check("rows were added, weights were changed, or more shards", changed("weight", [1.1] * count))
-    check(
-        "has another score than when it was drawn: changed.parquet is",
-        changed("stratum", [in_first["stratum"]] * count),
-    )
-
-    without = run.files / "without.parquet"
-    pq.write_table(table.drop_columns("weight"), without)
-    check('has no column "weight"; it has: shard, row, stratum, text, label.', without)
-    pq.write_table(table.filter(pa.array(own)), without)
-    check("without.parquet has no row of the strata of ", without)
+    table, changed = pq.read_table(labels), run.files / "changed.parquet"
+    count, said, strata = len(table), table["label"].to_pylist(), table["stratum"].to_pylist()
+    own = [name == strata[0] for name in strata]
+    unlabelled = [None if here else label for here, label in zip(own, said, strict=True)]
     other = run.labelled(run.sheet("--rows", 80, "--at", 2.9, "--seed", 1))
-    pq.write_table(pa.concat_tables([table, pq.read_table(other)]), without)
-    check("has rows that were drawn around different thresholds. Evaluate each sheet alone.", without)
 
-    check("No row has a score of 99 or more. Name another threshold with --at.", labels, "--at", 99)
-    check("Each row has a score of -99 or more. Name another", labels, "--at", 3, "--at", -99)
-    check(
-        "Invalid value for '--min-precision': '1.5' should be less than or equal to 1", labels, "--min-precision", 1.5
-    )
-    check("The run has no score column 'edu'. There are: score.", labels, "--score-column", "edu")
-    check("--within topics: name a column of the input", labels, "--within", "topics")
-    check("The column topic is read from the input. Name the input with --input", labels, "--within", "topic")
+    for message, values in (
+        ("No label of changed.parquet is good by label = 1, so they do not", {"label": ["0"] * count}),
+        ("All labels of changed.parquet are good by label >= 3.25, so they", {"label": ["4"] * count}),
+        ("is labelled in changed.parquet. Label at least one of each stratum.", {"label": unlabelled}),
+        ("rows were added, weights were changed, or more shards", {"weight": [1.1] * count}),
+    ):
+        write(changed, table, **values)
+        assert message in run.refused("evaluate", "--labels", changed)
+    for message, rows in (
+        ("changed.parquet has no row of the strata of ", table.filter(pa.array(own))),
+        ("has rows that were drawn around different thresholds.", pa.concat_tables([table, pq.read_table(other)])),
+    ):
+        pq.write_table(rows, changed)
+        assert message in run.refused("evaluate", "--labels", changed)
+
+
+def test_a_question_that_the_labels_or_the_run_cannot_answer_is_one_sentence(run: LabelledRun, labels: Path) -> None:
     within = run.labelled(run.sheet("--rows", 80, "--within", "topic"))
-    check("were drawn within topic, not within language. Leave --within out.", within, "--within", "language")
     unlike = run.refiltered(where="score < 3")
-    no_threshold = "The filter of this run is not one threshold. Name the one to judge with --at."
-    check(no_threshold, labels, "--min-recall", 0.5, output=unlike)
-    check(no_threshold, labels, "--within", "topic", "--input", run.source, output=unlike)
+
+    for message, sheet, arguments, output in (
+        ("No row has a score of 99 or more. Name another threshold with --at.", labels, ("--at", 99), None),
+        ("topic is read from the input. Name the input with --input", labels, ("--within", "topic"), None),
+        ("were drawn within topic, not within language.", within, ("--within", "language"), None),
+        ("is not one threshold. Name the one to judge with --at.", labels, ("--min-recall", 0.5), unlike),
+        (
+            "is not one threshold. Name the one to judge with --at.",
+            labels,
+            ("--within", "topic", "--input", run.source),
+            unlike,
+        ),
+    ):
+        assert message in run.refused("evaluate", "--labels", sheet, *arguments, output=output)

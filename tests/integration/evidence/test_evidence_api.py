@@ -65,33 +65,12 @@ def test_the_labels_of_drawn_rows_are_a_table_a_frame_or_a_file(form: str, folde
     assert repr(found).startswith(f"<Evaluation {folder / 'kept'}: precision ")
 
 
-def test_a_sample_has_the_columns_that_are_named_and_further_rows_are_drawn_beside_it(folder: Path) -> None:
-    first = labelled(sheet_of(folder, columns=["topic"], seed=3))
-    both = sheet_of(folder, more=first.to_pandas())
-
-    assert set(first["topic"].to_pylist()) == {"news", "code"}
-    assert len(both) == 200
-    assert both["row"].to_pylist()[:100] == first["row"].to_pylist()
-    assert len(set(both["row"].to_pylist())) == 200
-
-
-def test_the_labels_are_another_runs_scores_by_its_place(folder: Path) -> None:
-    found = shardsift.evaluate(str(folder / "kept"), folder / "kept", at=1, disagreeing=1, input=folder / "source")
-
-    assert found.agreement is not None
-    assert found.agreement.spearman == pytest.approx(1)
-    assert found.at_threshold is not None
-    assert found.at_threshold.alike == 1
-    assert [row.text in ("good", "bad") for row in found.disagreeing] == [True]
-
-
 @pytest.mark.parametrize(
     ("call", "says"),
     [
         (lambda folder: shardsift.sample(folder / "kept"), r"Name it with input, or name the run instead"),
         (lambda folder: shardsift.sample(folder / "kept", rows=0), "rows=0 is wrong"),
         (lambda folder: shardsift.evaluate(folder / "kept", "./missing"), "No run is published at"),
-        (lambda folder: shardsift.evaluate(folder / "kept", sheet_of(folder)), "the table has no label yet"),
         (
             lambda folder: shardsift.evaluate(folder / "kept", sheet_of(folder), disagreeing=1),
             "disagreeing compares two runs. Name another run of the same input with labels",
@@ -126,13 +105,3 @@ def test_without_matplotlib_a_picture_names_the_extra(folder: Path, monkeypatch:
 
     with pytest.raises(shardsift.UsageError, match=r"pip install 'shardsift\[tune\]'"):
         evaluation_picture(shardsift.evaluate(folder / "kept", folder / "kept"))
-
-
-@pytest.mark.usefixtures("pictures")
-def test_a_picture_that_cannot_be_written_is_one_sentence(folder: Path, tmp_path: Path) -> None:
-    png = tmp_path / "no/evaluation.png"
-    done = call_command(
-        "producer", "evaluate", folder / "kept", "--labels", folder / "kept", "--png", png, environment={}
-    )
-
-    assert (done.returncode, done.stderr) == (2, f"producer: {png} cannot be written: No such file or directory.\n")

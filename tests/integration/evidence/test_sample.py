@@ -13,12 +13,10 @@ import pytest
 
 from shardsift.producer.evidence.rows_to_label import rows_to_label
 from shardsift.producer.evidence.sheet import read_labels
-from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.scores.scored_run import ScoredRun, scored_run
 from support.labelled_runs import ROWS, SHARDS, THRESHOLD, LabelledRun
-from support.line_files import write_csv, write_json_lines
+from support.line_files import write_json_lines
 from support.models import tiny_classifier
-from support.small_run import score
 
 SCORED = SHARDS * ROWS - 1
 
@@ -109,28 +107,6 @@ def test_more_rows_stand_beside_those_that_are_labelled(run: LabelledRun) -> Non
     )
 
 
-def test_more_rows_of_a_csv_have_columns_of_any_type(run: LabelledRun, tmp_path: Path) -> None:
-    tags = pa.table(
-        {"text": ["a", "b c", "d", "e f g"], "tags": [["x"], [], None, ["y", "z"]], "day": [1.5, None, 2, 3]}
-    )
-    (tmp_path / "in").mkdir()
-    pq.write_table(tags, tmp_path / "in/a.parquet")
-    at = {"source": tmp_path / "in", "output": run.runs.publish(tmp_path / "in")}
-    ours = replace(run, **at)
-    middle = sorted(pq.read_table(at["output"] / "scores")["score"].to_pylist())[2]
-
-    first = ours.sheet("--rows", 2, "--at", middle, "--columns", "tags,day", ending=".csv")
-    more = ours.sheet("--rows", 2, "--at", middle, "--more", first, ending=".csv")
-
-    table = read_labels(more).table
-    assert sorted(zip(table["text"].to_pylist(), table["tags"].to_pylist(), table["day"].to_pylist(), strict=True)) == [
-        ("a", "[x]", "1.5"),
-        ("b c", "[]", None),
-        ("d", None, "2.0"),
-        ("e f g", "[y, z]", "3.0"),
-    ]
-
-
 def test_of_each_value_of_a_column_rows_are_drawn_and_those_without_one_are_told(run: LabelledRun) -> None:
     sheet = run.files / "within.parquet"
 
@@ -194,16 +170,13 @@ def test_the_text_of_several_columns_or_a_pair_is_shown_as_it_was_scored(run: La
         assert table["text"].to_pylist() == [shown.format(url=row["url"], text=row["text"]) for row in rows]
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "csv", "parts"])
+@pytest.mark.parametrize("kind", ["jsonl", "parts"])
 def test_the_text_is_that_of_the_row_beside_bad_rows_and_in_parts(run: LabelledRun, tmp_path: Path, kind: str) -> None:
     rows = [{"url": f"u{row}", "text": f'text {row}\nof "many", words ' * (row % 7 + 1)} for row in range(40)]
     options: dict[str, Any] = {"max_bad_rows": 0.1}
     if kind == "jsonl":
         file = write_json_lines(tmp_path / "in/a.jsonl", rows)
         file.write_bytes(file.read_bytes().replace(b"\n", b"\n<html>\n", 2))
-    elif kind == "csv":
-        file = write_csv(tmp_path / "in/a.csv", rows)
-        file.write_bytes(file.read_bytes().replace(b"\nu20", b"\nu1,2,3\nu20"))
     else:
         (tmp_path / "in").mkdir()
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in/a.parquet", row_group_size=8)
@@ -221,54 +194,26 @@ def test_the_text_is_that_of_the_row_beside_bad_rows_and_in_parts(run: LabelledR
     assert places_of(table) == {*zip(scores["shard"], scores["row"], strict=True)}
 
 
-def test_rows_of_a_run_that_goes_on_are_drawn_from_its_finished_shards(run: LabelledRun, redis_url: str) -> None:
-    run = replace(run, environment={"REDIS_URL": redis_url})
-    plan = plan_run(run.runs.options(run.source, min_score=THRESHOLD))
-    run.runs.ledger.create_run(plan.spec, plan.shards, now=1.0)
-    score(run.runs.ledger, run.runs.scorer, plan.spec, plan.shards[:2], scratch=run.files / "scratch")
-
-    first, *_ = run.command("sample", "--output", run.files / "a.csv", "--rows", 20, output=plan.spec.run_id)
-
-    assert first == f"Drawn from the 2 of {SHARDS} shards that are scored."
-    assert {*read_labels(run.files / "a.csv").table["shard"].to_pylist()} == {one.name for one in plan.shards[:2]}
-
-
 def test_what_cannot_be_sampled_is_one_sentence(run: LabelledRun) -> None:
     sheet, new = run.sheet("--rows", 40), run.files / "new.csv"
-    empty = run.files / "empty.parquet"
+    empty, lacking = run.files / "empty.parquet", run.files / "lacking.parquet"
     pq.write_table(pq.read_table(sheet)[:0], empty)
-    lacking = run.files / "lacking.parquet"
     pq.write_table(pq.read_table(sheet).filter(pc.field("stratum") != pq.read_table(sheet)["stratum"][0]), lacking)
-    source = ("--input", run.source)
 
     for arguments, message in (
-        ((*source, "--output", run.files / "none/a.csv"), "There is no folder "),
-        (("--output", new), "Texts are read from the input. Name it with --input, or name the run instead"),
-        (("--output", new, "--input", sheet), "is in "),
-        (
-            (*source, "--output", new, "--columns", "url,topics"),
-            'the input has no column "topics"; it has: text, id, dump',
-        ),
-        ((*source, "--output", new, "--columns", "text"), 'the sheet has a column "text" already. Leave "text" out.'),
-        ((*source, "--output", new, "--within", "topics"), "--within topics: name a column of the input"),
-        ((*source, "--output", new, "--at", "nan"), "--at nan is not a number that a score can reach."),
-        (
-            (*source, "--output", new, "--at", "99"),
-            "No row has a score of 99 or more. Name another threshold with --at.",
-        ),
-        (
-            (*source, "--output", new, "--at", "-99"),
-            "Each row has a score of -99 or more. Name another threshold with --at.",
-        ),
-        ((*source, "--output", new, "--rows", "1"), "Draw more than 1 row: each of 2 strata needs one."),
-        ((*source, "--output", new, "--score-column", "edu"), "The run has no score column 'edu'. There are: score."),
-        ((*source, "--output", new, "--more", sheet, "--within", "topic"), "Leave --within and --columns out."),
-        ((*source, "--output", new, "--more", empty), "empty.parquet has no rows. Draw the first ones without --more."),
-        ((*source, "--output", new, "--more", sheet, "--at", "3"), "These rows are not of the strata around 3. Name"),
-        ((*source, "--output", new, "--more", lacking), f"These rows are not of the strata around {THRESHOLD}. Name"),
+        (("--input", sheet), "is in "),
+        (("--columns", "url,topics"), 'the input has no column "topics"; it has: text, id, dump'),
+        (("--columns", "text"), 'the sheet has a column "text" already. Leave "text" out.'),
+        (("--within", "topics"), "--within topics: name a column of the input"),
+        (("--at", "nan"), "--at nan is not a number that a score can reach."),
+        (("--rows", "1"), "Draw more than 1 row: each of 2 strata needs one."),
+        (("--score-column", "edu"), "The run has no score column 'edu'. There are: score."),
+        (("--more", sheet, "--within", "topic"), "Leave --within and --columns out."),
+        (("--more", empty), "empty.parquet has no rows. Draw the first ones without --more."),
+        (("--more", lacking), f"These rows are not of the strata around {THRESHOLD}. Name"),
     ):
-        said = run.refused("sample", *arguments)
-        assert message in said, said
+        source = () if "--input" in arguments else ("--input", run.source)
+        assert message in run.refused("sample", "--output", new, *source, *arguments)
         assert not new.exists()
 
 
