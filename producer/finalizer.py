@@ -185,7 +185,7 @@ _SWEEPS_APART = 4  # sweeps until a failed publication is tried again
 
 
 class Publisher:
-    """Publish runs that are ready, and merge or save finished shards of others. `at_work` is locked meanwhile."""
+    """Publish runs that are ready, and merge or save finished shards of others. `at_work` is locked while it does so."""
 
     def __init__(self, ledger: Ledger, settings: Settings) -> None:
         self.at_work = threading.Lock()

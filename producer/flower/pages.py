@@ -38,7 +38,7 @@ _POLICY = (
 
 
 def add_runs_pages(application: Flower, ledger: Ledger) -> None:
-    """Add the pages to Flower. All browsers share what is read from the ledger and from files, through `SharedReads`."""
+    """Add the pages about runs to Flower. All browsers share what the pages read, through `SharedReads`."""
     reads_of_ledger = SharedReads(ThreadPoolExecutor(_THREADS, thread_name_prefix="runs page"), seconds=_POLL_SECONDS)
     # Files are read in a separate thread, so that a slow storage does not delay other pages.
     one_thread = ThreadPoolExecutor(1, thread_name_prefix="rows of the runs page")
@@ -153,7 +153,7 @@ def run_json(ledger: Ledger, run_id: str) -> dict[str, object]:
 
 
 def rows_json(ledger: Ledger, run_id: str) -> dict[str, object]:
-    """Return some rows of a random finished shard. If the filter is a threshold, return the rows near it.
+    """Return some rows of a random finished shard: near the threshold if the filter is a threshold, otherwise evenly spaced.
 
     Raises UsageError if no shard is done, ShardError if a file cannot be read, TransientError if the network fails.
     """
@@ -169,7 +169,7 @@ def rows_json(ledger: Ledger, run_id: str) -> dict[str, object]:
 
 
 def _as_it_is_now(shard: Shard) -> Shard:
-    """Return the shard with the identity that its file has now. Then, reading texts of a changed file fails.
+    """Return the shard with its file's current identity, so that reading texts fails if the file has changed since scoring.
 
     Returns shards of JSON Lines and CSV unchanged, because identifying such a file reads all of it.
     """

@@ -177,9 +177,10 @@ def draw_rows(
 
 
 def _places(shard: Shard, most_bytes: int, parts: int) -> list[tuple[Shard, float, int, int]]:
-    """Return the places to read in a file, each as (shard, weight in bytes, first byte, bytes to read).
+    """Return the places to read in a file, each as (shard, weight, first byte, bytes to read).
 
-    Only a large, uncompressed JSON Lines file without row limit has several places, at most `parts`.
+    The weight is the number of the file's bytes that the place stands for. Only a large, uncompressed JSON Lines file
+    without row limit has several places, at most `parts`.
     """
     size, is_compressed = shard.size_bytes or 1, shard.uri.lower().endswith((".gz", ".zst"))
     if format_name(shard.uri) != "JSON Lines" or is_compressed or shard.row_limit or size <= most_bytes or parts < 2:

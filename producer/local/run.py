@@ -125,7 +125,7 @@ def _workers(
 ) -> Kept:
     """Start `worker start` with `workers` workers for this run's models.
 
-    Default: one per GPU. If no scorer uses a GPU: one per core, but no more than shards.
+    Default: one per GPU. If no scorer uses a GPU: one per core, but no more than there are shards.
     """
     arguments = []
     if not any(kind.uses_gpu for kind in kinds):

@@ -38,10 +38,10 @@ def choose_rows(spec: RunSpec, choice: Condition, schema: pa.Schema) -> tuple[Ru
 
 
 def condition(choice: Condition, scorings: Sequence[Scoring]) -> str | None:
-    """Return SQL for the rows to keep, or None to keep every row.
+    """Return SQL for the rows to keep, or None for `--keep-all`.
 
-    If `choice` is empty, uses the threshold in the config of the only model. Raises UsageError if there is none, or if
-    `--min-score` would keep all rows or none, or is given for several models.
+    If `choice` is empty, uses the threshold in the config of the only model. Raises UsageError if the config has none, if a
+    threshold would keep all rows or none, or if there are several models and neither `--where` nor `--keep-all` is given.
     """
     if choice.keep_all:
         return None

@@ -102,9 +102,9 @@ def _has_field(shard: Shard, name: str) -> bool:
 def _columns_of_rows(source: Input, chosen: ColumnTypes | None) -> tuple[ColumnTypes, pa.Schema]:
     """Return the columns and their schema. For JSON Lines and CSV, finds them in a sample of the files.
 
-    For Parquet, reads them from the first shard that has no column of type null, because pandas writes this type for files
-    without rows. If none of the first shards is such a shard, takes the very first. Raises UsageError if a shard cannot be
-    read, or if columns are chosen for Parquet.
+    For Parquet, takes the columns of the first shard. If it has a column of type null, which pandas writes for files without
+    rows, takes those of the next shard that has none. Looks at _LOOKS_FOR_TYPES shards at most; if all have one, stays with
+    the first. Raises UsageError if a shard cannot be read, or if columns are chosen for Parquet.
     """
     first = source.shards[0]
     try:

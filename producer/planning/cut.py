@@ -40,12 +40,12 @@ Values = list[Any]  # of `--within`; a value is identified by its index
 
 @dataclass(frozen=True, kw_only=True)
 class Edge:
-    """The lowest score of the best rows, among the rows with one value of `--within`, or among all rows without it."""
+    """The lowest score of the best rows. With `--within`, these are the best of the rows with one value."""
 
     value: str | int | None  # None without `--within`
     score: float
     rows: int  # with this score or more
-    weight: int  # of these rows: the sum of their `--by`, or without it their number
+    weight: int  # of these rows: the sum of their `--by`, or their number if there is no `--by`
     total: int  # weight of all rows with the value
 
 
@@ -288,8 +288,9 @@ def _numbers_of_edges(values: Values, totals: Integers, shares: Sequence[Fractio
 def _counted(blocks: Iterable[Rows], known: Integers, lowest: int, bits: int, kept: list[Rows] | None) -> Integers:
     """Count the rows, and sum their weights, for each key prefix in `known` and each value of the next `bits` bits.
 
-    A row counts for each value that its bits reach or exceed. `lowest` is the position of the lowest of these bits. Returns
-    shape (2, prefixes, 2**bits + 1): counts, then weights. Adds the rows with a known prefix to `kept`, unless it is None.
+    Returns shape (2, prefixes, 2**bits + 1): counts, then weights. Index v of the last axis is for the rows whose bits have
+    the value v or more. `lowest` is the position of the lowest of these bits. Adds the rows with a known prefix to `kept`,
+    unless it is None.
     """
     size = len(known) << bits
     counted = np.zeros((2, size), np.int64)

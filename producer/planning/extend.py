@@ -1,4 +1,7 @@
-"""Find what a run adds to a published dataset: the files that it does not have. Nothing published is scored or sent again."""
+"""Find what a run adds to a published dataset: the files that it does not have.
+
+Published shards are scored again only if they have changed or are damaged, or share an output file with such a shard.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +33,7 @@ _NAMED_SHARDS = 3
 class Extension:
     """A published dataset, and the input of the run that adds to it.
 
-    If there are no new files, the input is that of the dataset's latest run, so that repeating a command gives the same run.
+    If nothing is new, the input is that of the dataset's latest run, so that repeating a command gives the same run.
     """
 
     published: Published
@@ -46,8 +49,8 @@ class Extension:
     def checked(self, spec: RunSpec) -> RunSpec:
         """Return the spec with the fields that an extension sets.
 
-        Raises UsageError if an option that determines the rows differs from the dataset's. Raises NothingToAdd if there are
-        no new files, unless the spec is the one of the dataset's latest run.
+        Raises UsageError if an option that determines the rows differs from the dataset's. Raises NothingToAdd if nothing
+        is new, unless the spec is the one of the dataset's latest run.
         """
         spec = _in_windows_of(self.published, spec)
         _refuse_other_meaning(self.published, spec)
@@ -72,11 +75,15 @@ class Extension:
 
 
 def find_extension(options: RunOptions, output_uri: str) -> Extension:
-    """Compare the input with the dataset at the output. Damaged shards count as new.
+    """Compare the input with the dataset at the output.
+
+    Damaged shards count as new. But if nothing else is new, and all of them, with those that share their files, are of the
+    dataset's latest run, the result is that run again.
 
     Raises UsageError if nothing is published there, if the dataset cannot be extended, if a new file has the bytes of a
-    published one, or if a published file has changed and may not be scored again. Raises NothingToAdd if there are no new
-    files, and the input lacks a shard of the latest of several runs.
+    published one, or if a published file has changed and `--changed score` is not given or the dataset was made with
+    `--unique`. Raises NothingToAdd if nothing is new and the dataset has several runs, but the input lacks a shard of the
+    latest one, so that this run cannot be planned again.
     """
     published = _published(absolute_uri(output_uri).rstrip("/"))
     files = with_folder_columns(listed_input(options), published.spec.folder_columns)
@@ -178,7 +185,7 @@ def _damaged(published: Published) -> set[str]:
 def _changed(shards: Iterable[Shard], there: Mapping[str, Receipt], options: RunOptions, spec: RunSpec) -> list[str]:
     """Return the published shards whose files have changed.
 
-    If there are any, raises UsageError without `--changed score`, and for a dataset made with `--unique`.
+    Raises UsageError if there are any, and `--changed score` is not given or the dataset was made with `--unique`.
     """
     changed = [
         shard.name

@@ -79,7 +79,7 @@ def _crawl_uri(crawl: str) -> str:
 
 
 def crawl_input(*crawls: str) -> Input:
-    """List the shards of FineWeb crawls. Raises UsageError with the page that lists all crawls if one cannot be read."""
+    """List the shards of FineWeb crawls. If one cannot be read, raises UsageError with the URL of the list of all crawls."""
     try:
         return list_input(*map(_crawl_uri, crawls))
     except UsageError as error:
@@ -105,8 +105,8 @@ def renamed_input(source: Input, rename: Callable[[Iterable[Shard]], tuple[Shard
 def list_input(*uris: str, in_subsets: bool = False) -> Input:
     """List the input files at paths, folders, globs or fsspec URLs.
 
-    Raises UsageError if a URI names no file or contains a secret, or if a file is named twice. Also raises UsageError if two
-    files have the same name, unless `in_subsets`: then `named_as_scored` adds their subsets to the names.
+    Raises UsageError if a URI names no file or contains a secret, if a file is named twice, or, without `in_subsets`, if
+    two files have the same name. With it, they may, because `named_as_scored` can add different subsets to their names.
     """
     for uri in uris:
         refuse_secrets("--input", uri)
@@ -180,7 +180,10 @@ def refuse_same_names(shards: Iterable[Shard], *, advice: str) -> None:
 
 
 def limited(source: Input, rows: int | None) -> Input:
-    """Limit the input to the shards of its first `rows` rows. Raises UsageError if a file cannot be read."""
+    """Limit the input to its first `rows` rows: the shards that have them, the last with a row limit if it has more.
+
+    Raises UsageError if a file cannot be read.
+    """
     if rows is None:
         return source
     try:
@@ -258,8 +261,9 @@ def named_as_scored(
 ) -> tuple[Shard, ...]:
     """Give input files the shard names that a finished run gave them.
 
-    Removes folders that are columns, and adds the run's subset if it has one. If several subsets have a file of this name,
-    takes the subsets in which the file has the same bytes.
+    Removes folders that are columns, and adds subsets. If the run has a file's bytes under several names, which differ in
+    the subset, returns the file under each of them. A changed file gets the first of its names in the run that no unchanged file
+    has. A new file gets a subset only if the run has a single one.
     """
     subsets, files = spec.subsets, renamed(files, spec.folder_columns)
     scored = dict.fromkeys(left_out, "") | {receipt.shard: receipt.source_identity for receipt in receipts}

@@ -35,7 +35,7 @@ class Plan:
 def plan_run(options: RunOptions) -> Plan:
     """Resolve input and models, and check what can be checked without a GPU. Raises UsageError if a check fails.
 
-    Raises NothingToAdd for an extension without new files.
+    Raises NothingToAdd for an extension with nothing new, unless it is the dataset's latest run again.
     """
     destination = find_destination(options)
     extension = find_extension(options, destination.output_uri) if options.extends else None
@@ -90,8 +90,9 @@ def plan_run(options: RunOptions) -> Plan:
 def as_enqueued(spec: RunSpec, source: Input) -> tuple[RunSpec, tuple[Shard, ...]]:
     """Return the spec and shards to enqueue.
 
-    If `producer retry` has accepted changed files for this run, returns the earlier spec, so that the run keeps its id. The
-    shards then have their earlier row ranges, and `changed` is set for those with changed files.
+    If the run was enqueued before, and `producer retry` has accepted changed files since, returns the spec as it was enqueued
+    then, so that the run keeps its id. The shards also keep their row ranges, and `changed` is set for those whose files were
+    accepted.
     """
     with suppress(ShardError):  # reserving the output says what is wrong with it
         for run_id, accepted in open_output(spec.output_uri, spec.run_id).accepted().items():

@@ -53,6 +53,6 @@ def resume_run(ledger: Ledger, run_id: str, *, max_cost: float | None = None) ->
 
 
 def send_shards(settings: Settings, ledger: Ledger, run_id: str) -> None:
-    """Send the messages of shards that may be scored now. Otherwise they wait for the finalizer's next sweep."""
+    """Send the messages of shards that may be scored now, so that they need not wait for the finalizer's next sweep."""
     with make_app("producer", settings, is_current=False) as app:
         send_due_shards(app, ledger, run_id)

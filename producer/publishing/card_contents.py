@@ -82,7 +82,7 @@ def subsets_of(spec: RunSpec, receipts: Iterable[Receipt]) -> list[str]:
 
 
 def with_subsets(contents: Contents, names: Sequence[str]) -> Contents:
-    """Add a subset for each name: the rows of the default subset in the folder of that name."""
+    """Add a subset for each name: the files in the folder of that name inside the folder of the default subset."""
     if not names:
         return contents
     folder = next(iter(contents.subsets.values()))
@@ -149,7 +149,7 @@ WHERE (again."shard", again."row") <> (kept."shard", kept."row") LIMIT 10;
 
 
 def _how_to_load(spec: RunSpec, *, folder: str, called: str, also: str = "") -> str:
-    """Write example code that loads the dataset's `folder` into a variable `called`. Ends with the SQL `also`.
+    """Write example code that loads the dataset's `folder` into a variable `called`. `also` is more SQL for the example.
 
     If the output is not on the Hub, paths in the code are relative to the output.
     """

@@ -41,9 +41,9 @@ def percent_of(part: int, whole: int) -> str:
 
 
 def hub_dataset(spec: RunSpec) -> tuple[str, str | None] | None:
-    """Return the Hub dataset that was read, and the revision in the last of its URIs, which is None if the URI has none.
+    """Return the Hub dataset that was read, and its revision in the last input URI. The revision is None if this names none.
 
-    Returns None if several datasets were read, or files that are not on the Hub.
+    Returns None instead of both if several datasets were read, or files that are not on the Hub.
     """
     found = [HUB_DATASET.match(uri) for uri in spec.input_uris]
     last = found[-1]

@@ -109,7 +109,8 @@ def _merge(ledger: Ledger, spec: RunSpec, output: Output, kind: FileKind, shards
 def move_rows(ledger: Ledger, output: Output, before: Sequence[Receipt], moved: Sequence[Receipt]) -> None:
     """Record new receipts for shards of one run, in the ledger and with the output. May run twice.
 
-    The ledger skips shards that were queued or scored again meanwhile. If it skips any, the output stores no receipt.
+    The ledger skips shards that were queued or scored again meanwhile. If it skips any, none of the receipts is stored with
+    the output.
     """
     if ledger.move_rows(before[0].run_id, zip(before, moved, strict=True)) == len(before):
         for receipt in moved:

@@ -60,9 +60,10 @@ def remove_duplicates(
     `receipts` are those of all done shards of the run, in order. The rows of `earlier`, which other runs have published in
     this output, come before them and are never left out.
 
-    Raises OutputDamaged for shards whose files are damaged. Also raises it for shards whose rows were left out as duplicates
-    of texts that are gone. This is not checked if the run `is_extended`, because its receipts do not name texts of later
-    runs.
+    Raises OutputDamaged for shards whose files are damaged. Also raises it for shards that have lost rows as duplicates, if
+    texts of that time are gone, because another shard was scored again with other content or has failed.
+    This is not checked if `is_extended`, which says that later runs have extended the dataset: a receipt names the set of
+    all texts at its time, without the texts of later runs, so the sets cannot be compared.
     """
     if _are_settled(receipts):
         return False
@@ -162,8 +163,8 @@ class _Found:
 def _find(output: Output, spec: RunSpec, receipts: Iterable[Receipt], folder: Path, duplicates: Flags) -> _Found:
     """Set the elements of `duplicates` at the places of duplicate rows to True.
 
-    Returns the set of all texts, and the set without the texts that only new shards have. In a new shard, duplicates were
-    never looked for.
+    Returns the set of all texts, and the set without the texts that only new shards have. A shard is new if its duplicates
+    were never looked for.
     """
     run_id, found = spec.run_id, _Found(_TextSet(), _TextSet())
 
@@ -183,10 +184,9 @@ def _find(output: Output, spec: RunSpec, receipts: Iterable[Receipt], folder: Pa
 
 
 def _refuse_lost(receipts: Receipts, found: _Found) -> None:
-    """Raise OutputDamaged for shards whose rows were left out as duplicates of texts that are gone.
+    """Raise OutputDamaged for shards that have lost rows as duplicates, if texts of that time are gone.
 
-    A receipt names the set of texts at the time that rows were left out. No text is gone if this is one of the
-    two sets in `found`, which `_find` returns.
+    A receipt names the set of all texts of that time. No text is gone if this is one of the two sets that `_find` returns.
     """
     there = {str(found.all), str(found.settled)}
     lost = [receipt.shard for receipt in receipts if receipt.duplicates and receipt.unique_texts not in there]
@@ -201,7 +201,8 @@ def _refuse_lost(receipts: Receipts, found: _Found) -> None:
 class TextsOnDisk:
     """Rows with the digests of their texts, in files by the first bits of the digest. Takes 25 bytes a row.
 
-    `files` closes the files, which are in `folder`. `place` orders all rows. `mark` is a number that the caller chooses.
+    `files` closes the files, which are in `folder`. Each row has a place, a number that orders
+    the rows, and a mark, a number that the caller chooses.
     """
 
     def __init__(self, folder: Path, files: ExitStack) -> None:
@@ -245,7 +246,8 @@ def add_kept_texts(
 ) -> None:
     """Add the kept rows of these shards. A row's place is its number among all rows that the shards have read, in order.
 
-    Reads two columns, and relies on the checksums of their pages. Raises OutputDamaged if a file is lost or damaged.
+    `mark` gives the mark of a shard's rows. Reads two columns, and relies on the checksums of their pages. Raises
+    OutputDamaged if a file is lost or damaged.
     """
     groups, start = list[tuple[int, Receipts]](), 0
     for _, found in groupby(receipts, key=lambda receipt: (receipt.data, receipt.scores)):

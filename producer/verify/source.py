@@ -53,7 +53,7 @@ def source_shards(
 ) -> dict[str, Shard]:
     """List the shards of the input at `uris`, by name. `left_out` names failed shards of the run, which are listed too.
 
-    Raises UsageError if the input has none of the scored shards, or if all that it has have other bytes now.
+    Raises UsageError if the input has none of the scored shards, or if all of its scored shards have changed.
     """
     files = list_input(*uris, in_subsets=bool(spec.subsets)).shards
     shards = as_scored(named_as_scored(files, spec, receipts, left_out), receipts, left_out)
@@ -100,7 +100,7 @@ def source_faults(
     spec: RunSpec,
     equal_texts: EqualTexts | None,
 ) -> list[Fault]:
-    """Compare a shard with its input. Adds rows that were left out because of an equal text to `equal_texts`, if it is given."""
+    """Compare a shard with its input. If `equal_texts` is given, it collects the rows that were left out as duplicates."""
     if are_of_other_bytes(shard.identity, receipt.source_identity):
         problem = f"was made of other bytes than {shard.uri} has now ({receipt.source_identity}, not {shard.identity})"
         return [Fault(path=receipt.data.path, problem=problem)]
