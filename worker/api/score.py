@@ -272,8 +272,8 @@ def _parted(keywords: LoadAndScoreKeywords) -> tuple[LoadKeywords, ScoreKeywords
 def _checked_names(model: Any) -> Mapping[str, Location]:
     """Return the models by name. A single model gets the empty name.
 
-    Raises UsageError if `model` is neither a location nor a dict, if the dict is empty, or if its names are equal or
-    cannot begin the name of a column.
+    Raises UsageError if `model` is neither a location nor a dict, if the dict is empty, if two of its names differ only
+    in case, or if a name cannot begin the name of a column.
     """
     if isinstance(model, (str, os.PathLike)):
         return {"": model}

@@ -142,8 +142,8 @@ class Attempt:
     def _record_failure(self, error: BaseException) -> None:
         """Record an error of this attempt in the ledger.
 
-        By the type of the error, the shard fails, is retried later, is left to other machines for a while, or the
-        attempt counts as a crash.
+        The type of the error decides: the shard fails, or is retried later, or is left to other machines while this
+        worker pauses, or the attempt counts as a crash.
         """
         claim, trace = self.claim, traceback.format_exc()
         ours, what, fields = _classified(error), claim.what_in_full, claim.log_fields

@@ -23,7 +23,9 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def open_checkpoint(claim: Claim, ledger: Ledger, output: Output, stopping: threading.Event) -> Iterator[Checkpoint]:
-    """Open the checkpoint of a claimed shard. On exit, waits for the storing of finished windows, which may fail.
+    """Open the checkpoint of a claimed shard. On exit, waits until its finished windows are stored.
+
+    If a window cannot be stored, this is only logged, and a later attempt scores the window again.
 
     On entry, waits while Redis does not answer, and raises Stopped if the worker stops meanwhile. Raises TransientError
     if the part of the checkpoint that is stored with the output cannot be read.

@@ -40,8 +40,8 @@ logger = logging.getLogger(__name__)
 class ScoringChild:
     """The state that a child's tasks share: settings, ledger, scorers and shards in hand. Also stops the process.
 
-    `scorers` maps each model's queue to its scorer. If an open run was already scored in some number format when the
-    models were loaded, this format was tried first, and is `followed`. Otherwise, `followed` is None.
+    `scorers` maps each model's queue to its scorer. `followed` is the number format that was tried first when the
+    models were loaded, because an open run was already scored in it. None if there was no such run.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class ScoringChild:
 
         Looks up the format of the oldest run that needs workers. If there is no such run, or it uses this worker's
         format, pauses for a few seconds. If it uses another format, replaces this process by one that tries that format
-        first. But if this process itself tried it first, in vain, ends the worker. Its supervisor then leaves the queue
-        to other machines.
+        first. If this process has already tried that format, and could not use it, ends the worker; the supervisor then
+        leaves the queue to other machines.
         """
         wanted = format_to_follow(self.ledger, worker_queue(self.scorers))
         if wanted in (None, self.number_format):  # other runs need this worker's format

@@ -8,10 +8,11 @@ from shardsift.worker.scoring import DeviceUse, MeteredScorer, Scorer
 
 
 class DeviceMeter:
-    """Measures an attempt's share of the matmul peak from `start` to `stop`, and its use of the device and its memory.
+    """Measures how fast an attempt computes from `start` to `stop`, as a share of the matmul peak.
 
     The matmul peak is the measured speed at which the device multiplies matrices of the model's shapes. `scorers`
-    belong to one attempt, and all run on the device called `name`. `backend` names how they run batches.
+    belong to one attempt, and all run on the device called `name`. `backend` names how they run batches. `use` says how
+    busy the device and its memory are, with all processes.
     """
 
     def __init__(self, name: str, scorers: Sequence[Scorer[Any]], *, backend: str = "") -> None:

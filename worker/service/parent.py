@@ -142,11 +142,10 @@ class Parent:
         self._stop_child()
 
     def on_shutting_down(self, **_: Any) -> None:
-        """Stop the child. Exit immediately if no child has loaded its model yet, or if the time for stopping is over.
+        """Stop the child. If no child has loaded its model yet, or the time for stopping is over, exit immediately.
 
-        Also exits immediately if the worker has ended and only waits for its spot machine to end.
-
-        Runs in Celery's handler of SIGTERM and SIGINT, so it may interrupt the main thread at any line.
+        Also exits immediately if Celery has ended, and the worker only waits for its spot machine to end. Runs in
+        Celery's handler of SIGTERM and SIGINT, so it may interrupt the main thread at any line.
         """
         self._was_told_to_leave = True
         if self._is_idling or self._time_is_up or not self._has_served:
@@ -213,7 +212,7 @@ class Parent:
         return code
 
     def _idle(self) -> NoReturn:
-        """Wait for SIGTERM. If the worker exited, a supervisor would restart it, and it would claim another shard."""
+        """Wait for SIGTERM. After an exit, a supervisor would restart the worker, which would claim another shard."""
         logger.warning("This worker takes no more shards, and waits for the machine to end")
         self._is_idling = True
         while not self._was_told_to_leave:

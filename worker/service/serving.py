@@ -42,8 +42,8 @@ def load_served_model(model: Model, settings: Settings) -> SequenceClassifier:
 def load_untuned_model(model: Model, settings: Settings) -> SequenceClassifier:
     """Load a model without the token budget from `worker tune`.
 
-    In a worker, a model on several GPUs keeps its files in the worker's folder. If one of the processes that run the
-    model (a rank) dies, this process exits.
+    A model on several GPUs is run by several processes (ranks). In a worker, it keeps its temporary files in the
+    worker's folder, and this process exits if a rank dies.
 
     Raises ModelError, or ParityError if the fast backend does not reproduce the model's own scores. Raises DeviceLost
     if the GPU failed. Raises ShardsiftError if the files of a model folder are not those of its revision.

@@ -70,7 +70,8 @@ def _aws(ask: Ask) -> float | None:
 def _azure(ask: Ask) -> float | None:
     """Return the seconds until a scheduled event ends this machine. None if there is no such event.
 
-    The event is Preempt for a spot machine, and Terminate for a machine of a scale set. No event is acknowledged.
+    The event is Preempt for a spot machine, and Terminate for a machine of a scale set. It is not acknowledged, because
+    Azure may then end the machine before the announced time.
 
     https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events: a machine sees the events of its whole
     scale set, so `Resources` must name it. NotBefore is empty after the event has started. The first request turns the

@@ -39,7 +39,10 @@ class Checkpoint:
 
 
 def to_bytes(scores: Sequence[Scores], digests: Sequence[str]) -> bytes:
-    """Encode scores: a line of JSON with an entry per scoring, then the known rows' logits as little-endian float32."""
+    """Encode scores: a line of JSON with an entry per scoring, then the logits as little-endian float32.
+
+    The logits of missing rows are left out.
+    """
     heads = [_head(one, digest) for one, digest in zip(scores, digests, strict=True)]
     body = b"".join(one.values[one.known].astype("<f4").tobytes() for one in scores)
     return json.dumps(heads).encode() + b"\n" + body
@@ -74,7 +77,10 @@ def from_bytes(content: bytes, rows: int, digests: Sequence[str]) -> Sequence[Sc
 
 
 def _read(head: Any, logits: Logits) -> tuple[Scores, Logits]:
-    """Decode one entry. Returns its scores, and the remaining logits, which belong to the next entries."""
+    """Decode the scores of a scoring from its JSON entry, `head`, and the logits of this and the next scorings.
+
+    Also returns the logits of the next scorings.
+    """
     known = np.ones(head["rows"], dtype=np.bool_)
     if "known" in head:
         bits = np.frombuffer(bytes.fromhex(head["known"]), dtype=np.uint8)

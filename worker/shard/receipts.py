@@ -73,7 +73,7 @@ def make_receipt(
 
 
 def _to_milliseconds(seconds: float) -> float:
-    """Round a time as the manifest does, so that a card has the same rows per second before and after a repair."""
+    """Round a time as the manifest does, so that a card made from it has the same rows per second."""
     return round(seconds * 1000) / 1000
 
 
@@ -127,9 +127,9 @@ def _parity(trial: ParityTrial | Parity | None, scoring: Scoring, spec: RunSpec)
 
 
 def _flipped_share(trial: ParityTrial, scoring: Scoring, spec: RunSpec) -> float | None:
-    """Return the share of sample rows that the filter treats differently with the plain and the optimised model.
+    """Return the share of the parity gate's rows that pass the filter with one model but not with the other.
 
-    None if the filter cannot be applied to the sample.
+    The models are the plain and the optimised one. None if the filter cannot be applied to these rows.
     """
     if spec.where is None:
         return 0.0

@@ -106,9 +106,9 @@ class ShardScores:
         self._offset = receipt.scores_first_row - receipt.first_row
 
     def scores_of(self, first_row: int, digests: Sequence[str]) -> tuple[Scores, ...] | None:
-        """Read the scores of a window, one entry per scoring. None if the texts have other digests.
+        """Read the scores of a window, one entry per scoring. None if no scores of texts with these digests are stored.
 
-        Only this method and `checkpoint.from_bytes` assign stored scores to rows.
+        Stored scores get to rows only here and in `checkpoint.from_bytes`. Both compare the digests first.
         """
         end, stored = self._windows.get(first_row, (first_row, None))
         if stored != list(digests):

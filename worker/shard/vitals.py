@@ -61,7 +61,7 @@ class Progress:
         self.vitals = Vitals()  # updated by the work
 
     def on_batch(self, rows_of_window: int) -> bool:
-        """Note how many rows of this window are scored. Returns False if the work must stop after this batch."""
+        """Note how many rows of this window are scored so far. Returns False if the work must stop after this batch."""
         return True
 
     def on_window(self) -> None:

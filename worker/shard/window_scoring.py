@@ -39,7 +39,7 @@ class PreparedWindow:
 class WindowScoring:
     """Scores the windows of one shard. `scorers` has one scorer for each scoring of the run, in the same order.
 
-    `is_of_device` says whether models on the device compute all scores. Then the next shard may begin before this
+    `is_of_device` says whether models on the device compute all scores. If so, the next shard may begin before this
     shard's last window is scored.
     """
 

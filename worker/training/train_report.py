@@ -58,7 +58,10 @@ class Steps:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TrainReport:
-    """The result of a training. `held_out` has figures for rows that were not used to fit the measured weights.
+    """The result of a training. `held_out` has figures for the held-out rows: those of --validation if given.
+
+    The weights that these figures measure were not fitted to them. They are the saved weights, except that a last layer
+    trained without --validation is fitted again to all rows before it is saved.
 
     `str(report)` is the text that `worker train` prints.
     """
@@ -67,7 +70,7 @@ class TrainReport:
     source: LabelSource
     classes: tuple[str, ...]  # empty for a regression
     threshold: float | None  # for a regression
-    rows: int  # in the data, including held-out ones
+    rows: int  # in the data, including held-out ones, but without those of --validation
     held_out: Metrics
     rows_per_second: float  # while texts were embedded, or during the training steps
     device: str
@@ -122,8 +125,8 @@ def _metrics(names: tuple[str, ...], truth: Targets, predicted: Targets) -> Metr
 def _levels(scores: Targets, labels: Targets, threshold: float) -> tuple[tuple[str, ...], Targets, Targets]:
     """Turn a regression into classes. Returns their names, and the classes of the labels and of the scores.
 
-    If the rounded labels range over 2 to 12 integers, these are the classes, as for FineWeb-Edu. Otherwise, the classes
-    are the two sides of the threshold.
+    If there are 2 to 12 integers from the lowest to the highest rounded label, these are the classes, as for
+    FineWeb-Edu. Otherwise, the classes are the two sides of the threshold.
     """
     lowest, highest = int(np.rint(labels.min())), int(np.rint(labels.max()))
     if 1 <= highest - lowest < _MOST_LEVELS:

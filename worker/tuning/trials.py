@@ -58,9 +58,9 @@ class Trial:
 def run_trials(
     candidates: Candidates, *, rows: int, repeats: int, device: torch.device, say: Callable[[str], None]
 ) -> tuple[Trial, ...]:
-    """Run each candidate once to warm up and `repeats` times to measure. Each scores `rows` rows.
+    """Run each candidate once to warm up, then `repeats` times to measure. A run scores `rows` rows.
 
-    Each turn runs all candidates, so that disturbances of the machine affect all of them.
+    The candidates take turns, so that disturbances of the machine affect all of them.
     """
     laps: dict[Setting, list[float]] = {}  # in seconds
     for setting, run in candidates.items():

@@ -66,8 +66,8 @@ class Tuning:
 def tune(settings: Settings, scoring: Scoring, options: TuneOptions, say: Callable[[str], None]) -> Tuning:
     """Measure token budgets, and store the best one.
 
-    Raises ModelError if the model cannot be loaded or cannot read texts in this way, and UsageError if there are no
-    texts or no budget fits in memory.
+    Raises ModelError if the model cannot be loaded, or cannot read texts in the way that `scoring` says. Raises
+    UsageError if there are no texts, or no budget fits in memory.
     """
     model = scoring.model
     say(f"Loading {model.name}")

@@ -101,9 +101,9 @@ def check_list_columns(spec: RunSpec, schema: pa.Schema) -> None:
 def located(lists: Iterable[DropList], uris: Mapping[str, str]) -> tuple[tuple[DropList, ...], tuple[str, ...]]:
     """Find the files of published drop lists.
 
-    `uris` maps the sha256 of files to their URIs. A published list has only the last part of its URI, unless it is on
-    the Hub: then it is found by its own URI, too. Returns the lists that were found, with the URIs of their files, and
-    the published URIs of the others.
+    `uris` maps the sha256 of each known file to its URI. A list whose file is not in `uris` is found only if it is on
+    the Hub: the published URI of any other list is only a file name. Returns the lists that were found, with the URIs
+    of their files, and the published URIs of the others.
     """
     places = [(one, uris.get(one.sha256, one.uri if one.uri.startswith("hf://") else None)) for one in lists]
     found = tuple(replace(one, uri=uri) for one, uri in places if uri is not None)

@@ -25,7 +25,7 @@ def folder_values(uri: str) -> dict[str, str | None]:
 def renamed(shards: Iterable[Shard], folder_columns: Collection[str]) -> tuple[Shard, ...]:
     """Rename shards: `year=2024/a` becomes `year-2024/a` if `year` is one of the columns.
 
-    Otherwise readers of the output would find the column twice: in the files, and in the names of folders.
+    With the old name, readers of the output would find the column twice: in the files, and in the names of folders.
     """
 
     def plain(folder: str) -> str:

@@ -33,7 +33,7 @@ LeftOut = dict[int, tuple[str, ...]]  # by the number of the row: its fields tha
 
 
 class NotedRows(BadRows):
-    """Bad rows, and in `left_out` the fields that were left out of good rows."""
+    """Bad rows. For good rows, `left_out` has their fields that are in no column, so that the output lacks them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,9 +48,10 @@ class NotedRows(BadRows):
 def note_bad_rows(
     found: BadRows, bad: BadRows | None, *, first_row: int, uri: str, left_out: LeftOut | None = None
 ) -> None:
-    """Add a block's bad rows, `found`, to `bad`, with `first_row` added to their numbers.
+    """Add a block's bad rows, `found`, to `bad`. If `bad` is a NotedRows, also adds `left_out` to it.
 
-    If `bad` is a NotedRows, also adds `left_out` to it. If `bad` is None, raises ShardError for the first bad row.
+    `found` and `left_out` number rows within the block, whose first row is row `first_row` of the file. If `bad` is
+    None, raises ShardError for the first bad row.
     """
     if bad is None:
         for row in found.values():

@@ -128,7 +128,7 @@ def _filled_lines(block: Block) -> Iterator[tuple[int, bytes]]:
 
 
 def _are_objects(data: bytes) -> bool:
-    """Return whether each line begins and ends with a brace. Then no line is blank, and no object spans lines.
+    """Return whether each line begins and ends with a brace. If so, no line is blank, and no object spans lines.
 
     pyarrow's reader crashes the process for some lines that are not objects.
     """
@@ -287,9 +287,10 @@ _MOST_DEPTH, _MOST_FIELDS = 64, 256
 
 
 def json_type(values: Iterable[Any], depth: int = 0) -> str:
-    """Find the type that most values have. Rows with values of another type will be bad. Strings are never parsed.
+    """Find the type that most values have. Rows with values of another type will be bad.
 
-    Returns JSON if there are no values, or if no other type of column can hold them.
+    A string is a text, even if it looks like a number. Returns JSON if there are no values, or if no other type of
+    column can hold them.
     """
     by_kind: dict[type, list[Any]] = {}
     for value in values:

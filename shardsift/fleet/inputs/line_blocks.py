@@ -46,8 +46,8 @@ class Block:
 class LineRows(ABC):
     """A file of lines, compressed or not, as an InputFile. Each pass opens the file again.
 
-    Reads only `columns`. `batches` notes other columns as left out, in a NotedRows, unless `only`, which means that the
-    user chose the columns.
+    Reads only `columns`, and leaves out others. If the argument `bad` of `batches` is a NotedRows, `batches` notes
+    these others in it, unless `only` says that the user chose the columns.
     """
 
     opened: Callable[[], BinaryIO]

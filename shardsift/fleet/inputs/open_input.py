@@ -47,9 +47,10 @@ def open_input(
 ) -> Iterator[InputFile]:
     """Open a file for streaming. A file with an unknown ending counts as Parquet.
 
-    JSON Lines and CSV: reads `columns`. If it is None, reads the columns in the first rows. Other columns are left out,
-    and noted unless `only`, which means that the user chose the columns. `part` may have `read_bytes`, the size of each
-    read, and for JSON Lines that are not compressed `first_byte`, after which reading starts at the next line.
+    JSON Lines and CSV: reads `columns`. If it is None, reads the columns in the first rows. Other columns are left out;
+    `batches` notes them in a NotedRows, unless `only` says that the user chose the columns. `part` may have
+    `read_bytes`, the size of each read, and for JSON Lines that are not compressed `first_byte`: reading starts at the
+    line after it.
 
     Parquet: reads all columns, those in `columns` first, starting at `first_row`.
 
@@ -146,14 +147,14 @@ class Listing:
 
 
 def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input") -> Listing:
-    """List the files that a URI names. For a folder or glob, list the files with the ending of a format.
+    """List the files that a URI names. For a folder or glob, list the files with the ending of an input format.
 
     Skips names that begin with a dot, or with `_` like Spark's own files, unless the URI itself has such a name. Skips
     files with the ending .json beside other input files, because they usually describe the data.
 
     In error messages, `option` is the user's option, and `shown_as` replaces the URI. Raises UsageError if there are no
-    files, files of several formats, or files of a table or an unfinished write. Raises fsspec's errors for an unusable
-    URL.
+    files or files of several formats, or if they belong to a table, such as a Delta table, or to an unfinished write.
+    Raises fsspec's errors for an unusable URL.
     """
     shown = uri if shown_as is None else shown_as
     if not shown:

@@ -181,10 +181,10 @@ def row_group_rows(parquet: pq.ParquetFile) -> list[int]:
 
 
 def _of_the_run(schema: pa.Schema, columns: ColumnTypes) -> pa.Schema:
-    """Return the run's schema for a file without rows, or the file's own `schema` if it has columns that the run lacks.
+    """Return the schema to use for a file without rows, whose own types may be wrong: pandas writes null for all.
 
-    The types in such a file may be wrong: pandas writes null for all columns. The file's own schema is also returned if
-    the name of a type in `columns` is ambiguous.
+    It is the run's schema. But if the file has columns that the run lacks, or if the name of a type in `columns` is
+    ambiguous, it is the file's own `schema`.
     """
     try:
         known = pa.schema([(name, type_named(kind)) for name, kind in columns], metadata=schema.metadata)
@@ -206,8 +206,8 @@ def _as_in_the_run(field: pa.Field, kinds: Mapping[str, str]) -> pa.Field:
 def _widens(own: pa.DataType, wanted: pa.DataType) -> bool:
     """Return whether a conversion from `own` to `wanted` changes no value.
 
-    A value may be out of the range of `wanted`, for example of a finer timestamp unit. Arrow then raises an error when
-    it casts.
+    Values that are out of the range of `wanted`, as after a change from seconds to nanoseconds, do not count: for them,
+    Arrow raises an error when it casts.
     """
     if pa.types.is_null(own) or own == wanted:
         return True

@@ -71,7 +71,7 @@ class RowsAhead:
 def _slots(kind: pa.DataType) -> list[int]:
     """Return, for each Parquet column that stores this type, how many values Arrow keeps for a null.
 
-    The number is 1, except in lists of fixed size.
+    The number is 1, but in a list of fixed size it is the size of the list.
     """
     kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     inner = [count for number in range(kind.num_fields) for count in _slots(kind.field(number).type)]
@@ -112,7 +112,8 @@ class _Pages:
     def bytes_of(self, rows: int) -> int:
         """Return an upper bound of the bytes that the next rows take when decoded.
 
-        The first page is in memory already, so only these rows' share of it counts.
+        The first page is decompressed already, so only the share of these rows counts. Later pages count whole, because
+        a page is always decompressed whole.
         """
         found = coded = index = 0
         while rows:
@@ -133,7 +134,7 @@ class _Pages:
         return found + self._repeated(coded)
 
     def _repeated(self, values: int) -> int:
-        """Return an upper bound of the decoded bytes of `values` dictionary-coded values, without the dictionary."""
+        """Return an upper bound of the decoded bytes of `values` dictionary-coded values. Leaves the dictionary out."""
         repeated = min(values, self._coded - self._entries)
         whole = repeated * self._dictionary[2]
         return whole if whole <= _MOST_BYTES // 8 else repeated * self._longest

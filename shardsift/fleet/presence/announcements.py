@@ -114,8 +114,8 @@ _NAMED = 5
 class MachineState(_State):
     """The record of a `worker start`. `name` is its host and process id; `devices` has one element per worker.
 
-    `free` counts the workers without a shard, including those not started because no run needs them. `avoids` maps each
-    queue that this machine's workers recently failed to serve to the reason.
+    `free` counts the workers without a shard, including those not started because no run needs them. `avoids` has the
+    queues that this machine's workers recently failed to serve, each with the reason.
     """
 
     devices: tuple[str, ...]
