@@ -33,17 +33,17 @@ def always(rows: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedRows:
-    """The token ids of a window: one or more sequences for each text. Rows without tokens have only an error."""
+    """The token ids of a window: one or more sequences for each row, or an error if the row has no tokens."""
 
     rows: int  # including those in `errors`
     sequences: Sequences
-    offsets: Int64s  # start of each text in `sequences`, and end of the last one
-    row_of_text: Indices
+    offsets: Int64s  # text i has the sequences `offsets[i]:offsets[i + 1]`
+    row_of_text: Indices  # shape (texts,), without the rows in `errors`
     errors: dict[int, str]  # row → why it has no sequence
 
 
 def token_count(encoded: object) -> int:
-    """Count the tokens that the model computes, without padding. Returns 0 for a scorer that uses no tokens."""
+    """Count the tokens of EncodedRows, by `batch_lengths`. Returns 0 for what a scorer without tokens has encoded."""
     return int(encoded.sequences.batch_lengths.sum()) if isinstance(encoded, EncodedRows) else 0
 
 
@@ -158,7 +158,7 @@ class ModelScorer(Protocol):
         """Make a scorer with this reading. Raises ModelError if the model does not support it."""
 
     def launch(self, encoded: Any, go_on: GoOn, earlier: Scores | None) -> Callable[[], Scores]:
-        """Give all batches to the device, as `score_encoded` does. Returns a function that waits for the scores.
+        """Give all batches to the device. Returns a function that waits for the scores: those of `score_encoded`.
 
         Another thread may call that function, and the next shard's texts may be launched before it is called.
         """

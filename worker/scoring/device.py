@@ -217,8 +217,8 @@ class Candidate:
 def _formats(dtype: str, device: torch.device, model_type: str, first: str | None) -> list[str]:
     """List the number formats to try, best first. A `dtype` other than "auto" is the only one.
 
-    "auto" stands for the 16-bit formats that the device is fast at, then float32. If the device is fast at `first`, it
-    stands for `first`, then float32.
+    "auto" stands for the 16-bit formats that the device is fast at, then float32. If the device is fast at `first`,
+    "auto" stands for `first`, then float32.
 
     float16 is eight times as precise as bfloat16, but overflows at 65,504. So if the device is fast at both, float16 is
     tried only for families whose activations are known to be small.
@@ -248,8 +248,8 @@ def candidates(
 ) -> list[Candidate]:
     """List the candidates, best first: each format with each of the `ways`. float32 is only combined with "padded".
 
-    With `may_be_plain`, two candidates are added at the end unless `dtype` is a 16-bit format: float32 with "plain",
-    and float32 with "unpadded". The parity gate refuses "unpadded" only if a logit is not finite.
+    With `may_be_plain`, two float32 candidates are added at the end, unless `dtype` is a 16-bit format: "plain", the
+    model as transformers runs it, and "unpadded", the same without padding. `first` is as for `load_classifier`.
     """
     formats = _formats(dtype, device, model_type, first)
     found = [Candidate(dtype=one, way=way) for one in formats for way in ways if one != "float32" or way == "padded"]

@@ -51,12 +51,12 @@ def launch(
     `go_on` returned False.
 
     The same window must always give the same bytes. So a batch is computed as a whole or not at all, and a token budget
-    that is lowered for lack of memory applies only to this window. Results are copied from the device once, at the end.
-    If memory runs out only then, the window is computed again with half the budget.
+    that is lowered for lack of memory applies only to this window. If memory runs out only while the function waits,
+    it computes the window again with half the budget.
 
-    A sequence with an id outside the model's `vocabulary` is errored, as is one that does not fit in memory alone. But
-    if a sequence at least as long did fit, the machine is short of memory, and MemoryError is raised. Raises DeviceFault
-    if the device fails.
+    A sequence is errored if it has an id outside the model's `vocabulary`, or does not fit in memory alone. Raises
+    MemoryError instead if a sequence at least as long did fit, because then the machine is short of memory. Raises
+    DeviceFault if the device fails.
     """
     run = partial(_run_batches, backend, tokens, vocabulary=vocabulary, go_on=go_on, known=known, work=work)
     done, errors = run(max_batch_tokens)

@@ -21,8 +21,8 @@ class GpuNotes:
     """Remembers facts about a model on a GPU, each in a file of `folder`. Without `folder`, nothing is remembered.
 
     A fact holds only for the same `about`, driver and package versions. Each child process of a worker notes in
-    `worker_folder` which way to run batches it is trying. If two children in a row die while they try it, later
-    processes avoid this way. No other worker reads these notes, so a trial is not blamed if the whole worker is killed.
+    `worker_folder` which way to run batches it is trying. If two children in a row die while they try a way, later
+    processes avoid it. A restarted worker has a new `worker_folder`, so a kill of the whole worker does not count.
     """
 
     folder: Path | None = None

@@ -76,7 +76,7 @@ def load_classifier(
     With the `dtype` "auto", the format `first` is tried first if the device is fast at it. The last candidates are
     float32 as transformers runs it, and float32 without padding, which is refused only if a logit is not finite.
     With `sharding` for several devices, the model is divided over them, and `backend` and `compile` are ignored.
-    `load`, if given, returns the model. It is called once for each candidate that is tried.
+    `load`, if given, is called instead of reading `model`, once for each candidate that is tried.
     Raises DeviceLost if a GPU failed during a trial. With `notes`, the next process skips what made it fail.
     """
     if threads:
@@ -129,7 +129,7 @@ def load_classifier(
 
 
 def _reference(saved: SavedModel, rows: int, device: torch.device) -> Logits:
-    """Compute the plain model's logits of sample texts. Uses the CPU, and fewer texts, if float32 does not fit."""
+    """Compute the plain model's logits of sample texts. Uses the CPU, and fewer texts, if `device` is too small."""
     plain = replace(saved, model=saved.model.float())
     try:
         with room_or(_no_room(saved.model.name_or_path, device)):

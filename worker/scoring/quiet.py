@@ -31,7 +31,7 @@ def quiet_imports() -> Iterator[None]:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Suppress progress bars and warnings, such as that a head is new, for the length of a block."""
+    """Suppress progress bars and warnings of transformers, such as "newly initialized", for the length of a block."""
     from transformers.utils import logging as transformers_logging
 
     level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()

@@ -265,7 +265,7 @@ def _joined(classifiers: Sequence[SequenceClassifier]) -> SequenceClassifier | N
 
 
 def _without_graph(classifier: SequenceClassifier) -> SequenceClassifier:
-    """Remove a classifier's graph, because a graph holds only one model."""
+    """Return the classifier with packed instead of graphed batches, because a graph holds only one model."""
     backend = classifier.backend
     return replace(classifier, backend=backend.packed) if isinstance(backend, Graphed) else classifier
 

@@ -42,7 +42,7 @@ class JointBackend:
 
     @contextmanager
     def _parts_run_once(self) -> Iterator[None]:
-        """Compute each of `parts` once during a block. Models after the first one get its result."""
+        """Compute each of `parts` once during a block: the first model computes it, and the others reuse its result."""
         replaced = []
         for part in self.parts:
             results: list[Any] = []

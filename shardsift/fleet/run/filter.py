@@ -234,8 +234,8 @@ def _parsed(database: duckdb.DuckDBPyConnection, where: str) -> Any:
 def _column_of(reference: dict[str, Any], names: Collection[str] = ()) -> str:
     """Return the name of a referenced column in lower case, without its table and struct fields.
 
-    `rows.x` is the column `x` of the table `rows`. If `names` has `rows` but not `x`, it is a field of the column
-    `rows`.
+    `rows.x` refers to the column `x` of the table `rows`. If `names`, the names of the columns, has `rows` but not `x`,
+    it refers to the field `x` of the column `rows`.
     """
     first, *rest = (str(name).lower() for name in reference["column_names"])
     is_table = rest and first == _TABLE and (rest[0] in names or first not in names)

@@ -75,7 +75,7 @@ class Shape:
     def flops(self, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Return the floating point operations for each text. `lengths` are in tokens.
 
-        Ignores savings of a backend or a sliding window.
+        Also counts operations that a backend or a sliding window saves.
         """
         linear = sum(2 * rows * columns * count for rows, columns, count in self.matrices)
         attention = 4 * lengths * self.attention

@@ -44,15 +44,12 @@ class Model:
         return slug(PurePosixPath(self.name).name)
 
     def queue(self, dtype: str) -> str:
-        """Return the name of this model's queue in this precision.
-
-        A worker consumes the queue of the models that it has loaded.
-        """
+        """Return the name of the queue of the workers that have loaded only this model, in this number format."""
         return f"score.{self.scorer}.{self.slug}.{self.revision.removeprefix(_FOLDER)[:12]}.{dtype}"
 
 
 def worker_queue(queues: Iterable[str]) -> str:
-    """Return the queue of workers that have loaded several models. `queues` has each model's own queue."""
+    """Return the queue of workers that have loaded several models. `queues` has the `Model.queue` of each."""
     return "+".join(sorted(set(queues)))
 
 
@@ -62,14 +59,15 @@ def queue_of_run(queue: str, run_id: str) -> str:
 
 
 def joint_format(dtypes: Mapping[str, str]) -> str:
-    """Join the number formats of a worker's models, given by queue: `bfloat16`, or `bfloat16+float32` for two."""
+    """Join the number formats of a worker's models: `bfloat16+float32`. The keys of `dtypes` are the models' queues."""
     return "+".join(dtypes[queue] for queue in sorted(dtypes))
 
 
 def model_names(text: str) -> tuple[str, ...]:
     """Split a text into model names, at commas or as a JSON list.
 
-    The path of an existing folder stays one name, even if it has commas. Raises UsageError for a list that is not JSON.
+    The path of an existing folder stays one name, even if it has commas. Raises UsageError for a text
+    that begins with [ but is not JSON.
     """
     if local_path(text).is_dir():
         return (text,)

@@ -33,7 +33,7 @@ def read_object(file: Path, name: str) -> dict[str, Any]:
 
 
 def has_two_heads(config: dict[str, Any]) -> bool:
-    """Return whether this is EuroFilter's network. It has two heads, and worker/scoring/saved_model.py serves one."""
+    """Return whether the config is that of EuroFilter, which has two heads. A worker serves only one of them."""
     code = _object(config, "auto_map").get("AutoModelForSequenceClassification")
     return str(code).endswith("modeling_custom.DebertaV2ForSequenceClassification")
 

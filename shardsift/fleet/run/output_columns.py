@@ -79,9 +79,9 @@ def _as_in_others(field: pa.Field) -> pa.Field:
 
 
 def plain_type(kind: pa.DataType, *, nullable: bool = False) -> pa.DataType:
-    """Return a type that Parquet can store: without views and nested dictionaries.
+    """Return the type with which Parquet can store the values: plain types replace views and nested dictionaries.
 
-    All list items get the same field name. If `nullable`, every inner value may be null, except the key of a map.
+    All list items get the field name `element`. If `nullable`, every inner value may be null, except the key of a map.
     """
 
     def inner(field: pa.Field, name: str) -> pa.Field:

@@ -92,7 +92,7 @@ class Parity:
     rows: int
     max_error: float
     p999_error: float  # 99.9th percentile of the errors
-    flipped_share: float | None  # share of rows that the filter decides differently; None if it reads other columns
+    flipped_share: float | None  # share of rows that the filter decides differently; None if it cannot decide them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,8 +188,8 @@ class Receipt:
 def refusal_reason(dtypes: Sequence[str], faulty_ways: Sequence[str] = ()) -> str:
     """Return a text to append to a number format: the reason why no faster format or way to run batches was used.
 
-    `dtypes` are the formats with wrong scores, and `faulty_ways` the ways that ended a process. Empty if there are
-    none.
+    `dtypes` are the formats with wrong scores, and `faulty_ways` the ways that ended a process. The text is empty
+    if there are neither.
     """
     reasons = [f"in {' and '.join(dtypes)} the scores differ too much"] if dtypes else []
     reasons += [f"{' and '.join(faulty_ways)} batches ended a process"] if faulty_ways else []
@@ -266,8 +266,8 @@ class AttemptReport:
     """A worker's report on its attempt at a shard. `seconds` has the time of each `Phase`.
 
     `rows_per_second` covers the last minute, without rows from a checkpoint. `rows_written` counts the rows of finished
-    windows, to which the filter has been applied. Shares are from 0 to 1. They are None if unknown, or if the worker
-    has an earlier version; readers of an earlier version ignore them.
+    windows, to which the filter has been applied. A share is from 0 to 1. It is None if unknown, or if the worker's
+    version does not report it.
     """
 
     device: str

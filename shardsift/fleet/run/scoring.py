@@ -114,7 +114,7 @@ class Scoring:
 
     @property
     def served_by(self) -> Model:
-        """The model that a worker loads for this scoring, or the earlier run whose scores it reads."""
+        """The model that a worker loads for this scoring. It may be an earlier run, whose scores are read."""
         return self.scores_from or self.model
 
     @property

@@ -40,7 +40,7 @@ class Ranked:
 class Buckets(Ranked):
     """Equal parts of the rows, by score. A row's bucket is the number of edges that are not above its score."""
 
-    edges: tuple[tuple[str | int | None, tuple[float, ...]], ...]  # ascending, for each value of `within`
+    edges: tuple[tuple[str | int | None, tuple[float, ...]], ...]  # (value of `within`, its edges, ascending)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +168,7 @@ class RunSpec:
         return dict(sorted(found.items(), key=lambda one: not self.filter_names(one[0])))
 
     def has_scores_of(self, other: "RunSpec") -> bool:
-        """Return whether this run gives each row the same scores as `other`, but has another filter."""
+        """Return whether this run gives each row the same scores as `other`, but chooses the kept rows differently."""
         places = {"output_uri", "input_uris"} if is_folder_revision(self.input_revision) else {"output_uri"}
         free = {*BY_SCORES, *places, "rows_per_task", "max_bad_rows"}
         has_same = replace(self, **{name: getattr(other, name) for name in free}) == other
@@ -266,9 +266,10 @@ def whole_name(shard: str) -> str:
 
 
 def merge_group(shard: str) -> tuple[str, ...]:
-    """Return a shard's folder, and the dataset split or `key=value` in its file name. Only equal groups are merged.
+    """Return a shard's folder, and the dataset split or `key=value` in its file name.
 
-    Readers take a year, a language or a split from a path, so the path must be true for all rows in a file.
+    Shards are merged only if these are equal. Readers take a year, a language or a split from a path, so
+    the path must be true for all rows in a file.
     """
     folder, _, file = shard.rpartition("/")
     return folder, *_SPLIT.findall(file), whole_name(file) if "=" in file else ""
@@ -327,8 +328,8 @@ def disclosed_inputs(spec: RunSpec) -> tuple[str, ...]:
 def disclosed_source(shard: Shard, subsets: Container[str]) -> str:
     """Return a shard's source to publish: a Hub URI unchanged, otherwise the path below the input's root.
 
-    The name of a shard may begin with one of `subsets`, which is not a folder below the root. That part is left out,
-    because the source would otherwise disclose the input's folder.
+    The path is the last parts of the shard's URI, as many as its name has. If the name begins with one of `subsets`,
+    this part does not count, because it is no folder below the root, and the path would begin above the root.
     """
     if shard.uri.startswith(_HUB):
         return shard.uri

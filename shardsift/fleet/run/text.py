@@ -56,7 +56,7 @@ def text_columns(options: TextOptions, schema: pa.Schema, uri: str, *, called: s
 
 
 def template_of(text_column: str | None) -> str | None:
-    r"""Return the template if the value has braces, else None. A \n from the shell becomes a line end."""
+    r"""Return `text_column` as a template if it has braces, else None. Written \n and \t become line end and tab."""
     if text_column is None or not {"{", "}"} & set(text_column):
         return None
     return text_column.replace("\\n", "\n").replace("\\t", "\t")
@@ -132,8 +132,8 @@ def columns_of(template: str) -> tuple[str, ...]:
 def chosen_columns(text: str | None) -> ColumnTypes | None:
     """Parse a value of --columns, such as `id,ups:int64`, into pairs of name and type. None for None.
 
-    A column without a type gets SEEN. A colon before anything but a type is part of the name. Raises UsageError for a
-    value without names, and for a repeated name.
+    A column without a type gets SEEN, which stands for the type found in a sample. A colon before anything but a type
+    is part of the name. Raises UsageError for a value without names, and for a repeated name.
     """
     if text is None:
         return None

@@ -31,9 +31,10 @@ logger = logging.getLogger(__name__)
 class Graphed:
     """Runs a packed model at fixed sizes. Dummy texts fill a batch up to `tokens` tokens.
 
-    The five sizes differ in the most texts of a batch, and in the most tokens of a text, which are at most `longest`.
-    The first batch of each size takes a minute to compile. A batch that fits no size, or would fill less than half of
-    it, runs packed. With a CUDA graph, logits are copied before the next batch overwrites them.
+    Each of the five sizes limits the number of texts in a batch and the tokens of a text. `longest` is the highest
+    limit for a text. The first batch of each size takes a minute to compile. A batch that exceeds the limits of all
+    sizes, or has less than half of `tokens`, runs packed. With a CUDA graph, logits are copied before the next batch
+    overwrites them.
     """
 
     def __init__(self, packed: Packed, *, tokens: int, longest: int) -> None:
@@ -82,9 +83,10 @@ class Graphed:
         return Tokens(ids=np.pad(batch.ids, free), offsets=offsets, types=types)
 
     def _graph_of(self, inputs: Inputs, *, texts: int, longest: int) -> "_Graph | None":
-        """Return the graph for inputs of these shapes, or None if it cannot be made. A graph is made at its first use.
+        """Return the graph for inputs of these shapes, which is made at its first use. None if it cannot be made.
 
-        If the first of all graphs cannot be made, raises the error instead, unless memory is short.
+        `texts` does not count dummy texts. If no graph was tried before, raises the error instead of returning None,
+        unless memory is short.
         """
         kind = (len(inputs["starts"]), frozenset(inputs))  # with or without token types
         if kind in self._graphs:
@@ -107,7 +109,7 @@ class Graphed:
 def _check_close(logits: torch.Tensor, expected: torch.Tensor) -> None:
     """Raise RuntimeError if a new graph's logits are not close to those that the packed model gives.
 
-    The parity gate does not show this, because its batches may not have this size.
+    The parity gate does not check each graph, because its batches need not have all sizes.
     """
     error = float((logits - expected).abs().max())
     if not error <= _MOST_ERROR * max(1.0, float(expected.abs().max())):

@@ -68,7 +68,7 @@ class Packed:
     def inputs(self, batch: Tokens, filled: Tokens) -> dict[str, npt.NDArray[Any]]:
         """Make the argument `inputs` of `run`: arrays of shape (tokens,), (texts,) or (texts + 1,).
 
-        `filled` is the batch, perhaps with dummy texts added.
+        The arrays include the dummy texts of `filled`, which is `batch` with dummy texts added, or `batch` itself.
         """
         positions = np.arange(len(filled.ids)) - np.repeat(filled.offsets[:-1], filled.lengths)
         places = self.family.places(batch, self.model.config.pad_token_id)

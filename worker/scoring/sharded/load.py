@@ -135,7 +135,7 @@ def load_by_layers(
 
 
 def _free_memory(devices: int, device: torch.device) -> dict[int | str, int]:
-    """Return the free bytes of the CPU and the first `devices` GPUs. accelerate would use every GPU it sees."""
+    """Return the free bytes of the CPU and the first `devices` GPUs. Without such limits, accelerate uses every GPU."""
     from accelerate.utils import get_max_memory
 
     wanted = {"cpu", *(range(devices) if device.type == "cuda" else ())}

@@ -46,9 +46,8 @@ class Frames:
 class FramedEncoder:
     """Tokenizes texts, and puts each of `frames` around each text or each of its passages.
 
-    A frame is the special tokens before and after a text, and a second text if there is one. All frames get the same
-    passages, so the longest frame determines the length of a passage. Raises ValueError for a stride that would leave
-    out tokens.
+    With `passages` "head", a text is truncated to the tokens that fit in each frame. Otherwise, all frames get the same
+    passages, so the longest frame determines their length. Raises ValueError for a stride that would leave out tokens.
     """
 
     def __init__(self, contents: ContentsOf, frames: Frames, *, max_tokens: int, passages: str = "head") -> None:
@@ -224,7 +223,10 @@ _FIRST_SPACE, _LAST_WORD = re.compile(r"\s"), re.compile(r"\s\S*\Z")
 
 
 class FinePdfsEncoder:
-    """Encodes each text as one or two passages of about `room` tokens. `encode` adds special tokens to each."""
+    """Encodes the beginning of each text, and the end of a text of over 20,000 characters, as FinePDFs does.
+
+    Each is a passage of about `room` tokens. `encode` tokenizes the passages, with special tokens.
+    """
 
     def __init__(self, tokenizer: Any, *, room: int, encode: Callable[[pa.Array], Tokens]) -> None:
         ours = twin_of(tokenizer)

@@ -67,7 +67,7 @@ class TokenizerProcesses:
             self._free.put(connection)
 
     def encode(self, texts: pa.Array, room: int) -> Tokens:
-        """Tokenize texts to the same ids as a ContentEncoder. Raises DeviceFault if a process has ended."""
+        """Tokenize texts to the ids of a ContentEncoder with this `room`. Raises DeviceFault if a process has ended."""
         chars = pc.min_element_wise(pc.utf8_length(texts), MAX_CHARS).to_numpy()
         parts = [texts.slice(start, stop - start) for start, stop in calls(chars, _PART_CHARS)]
         return joined(list(self._threads.map(lambda part: self._encode_part(part, room), parts)))

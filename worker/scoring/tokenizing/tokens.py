@@ -44,8 +44,7 @@ class Tokens:
 class Sequences(Protocol):
     """The sequences of token ids that a model scores, each by itself. `take` may assemble them on demand."""
 
-    def __len__(self) -> int:
-        """Count the sequences."""
+    def __len__(self) -> int: ...
 
     @property
     def batch_lengths(self) -> Int64s:
