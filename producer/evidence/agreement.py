@@ -45,10 +45,10 @@ _VALUES = 256  # upper limit for the number of values of --within
 
 
 class Both(NamedTuple):
-    """The rows of a shard that have a score in both runs. `labels` has the other run's scores.
+    """The rows of a shard that have a score in both compared runs. `labels` has the other run's scores.
 
-    `rows` has the row numbers in the input. `numbers` has the index of each row's value of `--within` in a list of all its
-    values.
+    `rows` has the row numbers in the input. `numbers` has, for each row, the index of its value of the column `--within` in
+    the list of all values.
     """
 
     shard: str
@@ -138,7 +138,7 @@ def _both(ranked: RankedRun, stored: Iterable[tuple[Receipt, pa.Table]], values:
 
 
 def _counted(shards: Iterable[Both], thresholds: Sequence[float], positive: str) -> tuple[Counts, list[Scores]]:
-    """Count the rows of all shards. Raises UsageError if there are none.
+    """Count the rows of all shards by the fields of Counts. Raises UsageError if no row has a score in both runs.
 
     Also returns the quantiles of the first shard's scores and labels, which `_cells` takes as `parts`.
     """
@@ -171,9 +171,10 @@ def _cells(both: Both, parts: Sequence[Scores]) -> Iterator[Integers]:
 
 
 def _ranks(cells: Integers, rows: Integers) -> Floats:
-    """Return the mean rank of each cell's rows, as a share of all rows. Shape (_CELLS,).
+    """Return the mean rank of the rows in each cell, as a share of all rows. Shape (_CELLS,).
 
-    `rows` has the number of rows of each element of `cells`, in which a cell may occur several times.
+    A cell is a numbered narrow range of scores, from `_cells`. `rows[i]` rows are in cell `cells[i]`. The rows of a cell that
+    occurs several times in `cells` are added up.
     """
     counted = np.bincount(cells, rows, minlength=_CELLS)
     found: Floats = (np.cumsum(counted) - counted / 2) / counted.sum()
@@ -218,7 +219,7 @@ def _left_out(run: ScoredRun, shards: int, rows: int) -> LeftOut:
 
 
 def _furthest(shards: Iterable[Both], counts: Counts, parts: Sequence[Scores], most: int) -> list[DisagreeingRow]:
-    """Return the rows whose ranks differ most, the largest difference first. Reads nothing if `most` is 0."""
+    """Return the `most` rows whose ranks in the two runs differ most, the largest difference first. For 0, reads nothing."""
     ranks = [_ranks(cells, counts.rows) for cells in (counts.scores, counts.labels)]
     found: list[DisagreeingRow] = []
     for both in shards if most else ():

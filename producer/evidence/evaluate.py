@@ -80,7 +80,7 @@ def evaluate_run(
     within: str | None = None,
     source: tuple[str, ...] = (),
 ) -> Evaluation:
-    """Measure the thresholds of a score and, at one threshold, each value of the column `within`.
+    """Measure the thresholds of a score. At the one to judge, also measure each value of the column `within`.
 
     The labels are a sheet, or the scores of another run of the same input. The thresholds are the question's, the run's
     own, and those of `producer scores`. Raises UsageError if the labelled rows were not drawn from this run, if all labels
@@ -108,7 +108,10 @@ def evaluate_run(
 
 
 def _by_labels(subject: Subject, labels: Labels, drawn_within: str | None) -> Evaluation:
-    """Measure by the labels of a sheet whose rows were drawn within the values of `drawn_within`."""
+    """Measure each threshold with the labels of a sheet.
+
+    `drawn_within` is the column by whose values the rows of the sheet were drawn. None if they were not drawn by a column.
+    """
     threshold, within = subject.threshold, subject.within
     filtered = lowest_kept(subject.run.spec.where, subject.column)
     good, positive = good_rows(labels, subject.question.positive, threshold if filtered is None else filtered)

@@ -41,7 +41,7 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A score column of a run, and what to measure of it: thresholds and, at one of them, each value of `within`."""
+    """A score column of a run, and what to measure: its `thresholds` and, at `threshold`, each value of `within`."""
 
     run: ScoredRun
     column: str
@@ -91,7 +91,7 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """Spearman's correlation of the scores of two runs, over all rows and for each value of `within`."""
+    """Spearman's correlation of the scores of two runs, over all rows and for each value of `--within`."""
 
     run_id: str  # of the run whose scores are the labels
     spearman: float | None  # None if all rows of one run have the same score

@@ -105,7 +105,7 @@ class Measured:
 
 
 def measured(strata: Sequence[LabelledStratum], thresholds: Sequence[float]) -> list[Measured]:
-    """Measure each threshold. Random draws have a fixed seed, so the same labels give the same figures."""
+    """Measure each threshold. The intervals come from random draws with fixed seeds, so equal labels give equal figures."""
     divided = ([stratum.divided(index, at) for stratum in strata] for index, at in enumerate(thresholds))
     return measured_parts(divided, thresholds)
 
@@ -155,9 +155,9 @@ def most_good_rows(part: Part) -> int:
 
 
 def _limits_of_good_rows(part: Part, *, seed: int) -> tuple[Floats, Floats]:
-    """Draw numbers of good rows at random, _DRAWS for the lower limit and _DRAWS for the upper limit.
+    """Draw possible numbers of good rows of a part: _DRAWS for the lower limit, and as many for the upper limit.
 
-    A labelled row counts by its label, so only the number of good rows among the others is random.
+    Only the number of good rows without a label is random.
     """
     random = np.random.default_rng([seed, part.rows, part.labels, part.good])
     shares = random.beta(part.good + 0.5, part.labels - part.good + 0.5, _DRAWS)

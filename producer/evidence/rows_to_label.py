@@ -58,9 +58,9 @@ def rows_to_label(
 ) -> Sheet:
     """Draw rows to label, stratified by score around a threshold and by the values of `within`.
 
-    `more` is a sheet that is partly labelled: new rows are added to it where labels narrow the intervals most. The
-    threshold is `at`, otherwise the filter's, otherwise the score that separates the best tenth. Raises UsageError if the
-    input is unknown or no row can be drawn, ShardError if the input has changed.
+    `more` is a sheet that is partly labelled: new rows are added to it, from the strata whose labels narrow the intervals
+    most. The threshold is `at`, otherwise the filter's, otherwise the score that separates the best tenth. Raises UsageError
+    if the input is unknown or no row can be drawn, ShardError if the input has changed.
     """
     column = run.column(score_column)
     if at is not None and not math.isfinite(at):

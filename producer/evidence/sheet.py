@@ -39,7 +39,7 @@ class ArrowTable(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """The rows of a sheet, which is a file that `producer sample` wrote, or such a table. Some may not be labelled yet."""
+    """The rows of a sheet: a file from `producer sample`, or a table with its columns. Some may not be labelled yet."""
 
     table: pa.Table
     name: str  # of the file
@@ -122,7 +122,7 @@ def below(earlier: pa.Table, new: pa.Table) -> pa.Table:
 
 
 def refuse_existing(file: Path) -> None:
-    """Raise UsageError if the file exists, because it may have labels, or if it has an unknown ending or no folder."""
+    """Raise UsageError if the file exists, because it may have labels, if its ending is unknown, or if its folder is missing."""
     _format(file)
     if file.exists():
         raise UsageError(f"{file} exists, and may have labels. Name another --output, or remove it.")

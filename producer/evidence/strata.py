@@ -56,7 +56,7 @@ def stratum_named(name: str) -> Stratum:
 
 
 def cells_of(keys: Integers, threshold: float) -> Integers:
-    """Return the cell of each row. `keys` combines the rows' scores and values, as `keys_of` does.
+    """Return the cell of each row. `keys`, from `keys_of`, combine each row's score with its value of `--within`.
 
     A cell has the rows with one value of `--within` and a narrow range of scores, on one side of the threshold.
     """
@@ -157,9 +157,10 @@ def text_of(value: str | int | None) -> str:
 
 
 def _ends(rows: Integers, most: int) -> Integers:
-    """Divide cells into at most `most` groups. `rows` has each cell's number of rows, the nearest to the threshold first.
+    """Divide the cells on one side of the threshold into at most `most` groups. Each has about twice the rows of the one before.
 
-    Returns the index of the last cell of each group except the last group.
+    `rows` has each cell's number of rows; the cell nearest to the threshold comes first. Returns the index of the last cell
+    of each group except the last group.
     """
     if not len(rows):
         return np.zeros(0, np.int64)

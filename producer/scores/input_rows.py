@@ -32,9 +32,9 @@ def source_of(receipts: Iterable[Receipt], name: str, source: Mapping[str, Shard
 
 
 def read_rows(uri: str, rows: Collection[int], spec: RunSpec, columns: Sequence[str], *, bad: BadRows) -> pa.Table:
-    """Read columns of these rows of a file, in ascending order. For Parquet, reads only the row groups near them.
+    """Read columns of the rows with these numbers, in ascending order. Skips row groups of Parquet that are far from them.
 
-    Adds all bad rows that it reads to `bad`, including bad rows that are not in `rows`.
+    Adds to `bad` all rows that it meets and cannot read, such as broken lines, even if they are not in `rows`.
     """
     wanted = np.sort(np.fromiter(rows, np.int64, len(rows)))
     if not len(wanted):

@@ -98,7 +98,7 @@ class ScoredRun:
     def shards_of_input(self, source: tuple[str, ...]) -> dict[str, Shard]:
         """Return the input's shards by name. Empty if neither `source` nor the ledger names the input.
 
-        Raises UsageError if it is not the input of this run.
+        Raises UsageError if the named input is not the one of this run.
         """
         uris = source or self.input_uris
         return source_shards(uris, self.receipts, self.output_uri, self.spec) if uris else {}
@@ -153,7 +153,7 @@ class ScoredRun:
 def scored_run(target: str | None, settings: Settings) -> ScoredRun:
     """Open a run by its id, or by the path or URI of its output. If `target` is None, opens the only run with done shards.
 
-    Raises UsageError if there is no such run, or if none of its shards is done.
+    Raises UsageError if there is no such run, if several have done shards and `target` is None, or if no shard is done.
     """
     if target and is_place(target):
         published = published_run(absolute_uri(target))
@@ -263,9 +263,9 @@ def near_lines(rows: Sequence[NearRow]) -> Iterator[str]:
 
 
 def _rows_of(receipt: Receipt, scores: npt.NDArray[np.float32], near: float | None, count: int) -> list[NearRow]:
-    """Choose up to `count` rows of one shard: the rows with scores nearest to `near`, or evenly spaced rows.
+    """Choose up to `count` rows of a shard: those with scores nearest to `near`, or evenly spaced ones if it is None.
 
-    They are evenly spaced if `near` is None. `scores` has the scores of all the shard's rows, or only of the first ones.
+    `scores` has the scores of all the shard's rows, or only of the first ones.
     """
     scored = np.flatnonzero(~np.isnan(scores))  # errored rows have no score
     if near is None:

@@ -45,7 +45,7 @@ def verdict(status: RunStatus) -> str:
 def _failed_in_short(status: RunStatus) -> Iterator[str]:
     """Say how many shards failed, and the cause if there is only one.
 
-    Omits the number if `status.failures` has all failures and they have one cause, because the line of the cause has it.
+    Omits the number if `status.failures` has all failures and they have one cause, because the line of the cause gives it.
     """
     has_several = len(causes_of(status.failures)) > 1
     if has_several or len(status.failures) < status.counts.failed:

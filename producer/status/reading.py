@@ -60,7 +60,7 @@ def run_status(
 
 
 def run_statuses(ledger: Ledger, present: Present | None = None) -> Iterator[RunStatus]:
-    """Read the status of each run, newest first, with one failure. Skips runs whose spec this version cannot read."""
+    """Read the status of each run, newest first, with at most one failure. Skips runs whose spec this version cannot read."""
     present = present or Present.read(ledger.redis)
     for run_id in ledger.run_ids():
         with suppress(UsageError):

@@ -95,8 +95,8 @@ def _outlasting(read: Callable[[], RunStatus], *, on_error: Callable[[str], None
 def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterator[Callable[[RunStatus], None]]:
     """Yield a function that shows a status. In a terminal or notebook, it redraws the screen.
 
-    Otherwise it prints a line when `line_seconds` have passed and the line has changed. It prints each cause of retries once.
-    It does not list failed shards, because the report at the end of the run does.
+    Elsewhere, it prints a line, at most every `line_seconds` and only if the line has changed, and each cause of retries
+    once. It does not list failed shards, because the report at the end of the run does.
     """
     if console.is_jupyter:
         yield _shown_in_notebook(console)

@@ -86,7 +86,7 @@ def top_up(app: Celery, ledger: Ledger, run_id: str, queue: str) -> int:
 def queue_lost_shards(ledger: Ledger, run_id: str, *, resend_seconds: float) -> int:
     """Queue shards again if their message is older than `resend_seconds` and no longer in the queue. Returns how many.
 
-    Redis may have lost the message, or a worker died while it took it. If instead a worker holds it while it loads its
+    Redis may have lost the message, or a worker died while it took it. If a worker still holds the message and loads its
     model, the shard is sent twice, and the ledger refuses the second claim. May run twice.
     """
     overdue = ledger.sent_before(run_id, seconds=resend_seconds)

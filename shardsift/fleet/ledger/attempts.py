@@ -17,7 +17,7 @@ _MAX_BACKOFF_SECONDS = 600.0
 
 
 class Attempts(LedgerBase):
-    """The ledger's methods that make and end claims. A claim lasts for one lease.
+    """The ledger's methods that make and end claims. A claim ends with its lease, unless `renew` extends it.
 
     The claim's fencing token shows the ledger whether the claim is stale.
     """
@@ -149,7 +149,8 @@ class Attempts(LedgerBase):
     def _end(self, run_id: str, shard_name: str, ended: list[str], backoff_ms: int = 0, least_ms: int = 0) -> int:
         """End an attempt.
 
-        `ended` is ["token" or "owner", the token or owner, the outcome, the error, the traceback].
+        `ended` is ["token" or "owner", the token or owner, the outcome, the error, the traceback]. The back-off grows from
+        `backoff_ms` with each attempt that ends so, and is at least `least_ms`.
         """
         limits = [self._max_attempts, self._max_errors, self._lease_ms, least_ms]
         arguments = [shard_name, *ended, backoff_ms, int(_MAX_BACKOFF_SECONDS * 1000), *limits]

@@ -91,7 +91,7 @@ def _wait_for_answer(client: redis.Redis, address: RedisAddress, wait_seconds: f
 def _check_server(client: redis.Redis, address: RedisAddress) -> None:
     """Raise UsageError for a server that would fail in the middle of a run, or would delete keys of the ledger.
 
-    Raises ReadOnlyError for a replica, because a failover may soon make it a primary.
+    Raises ReadOnlyError for a replica, so that the caller waits: a failover may soon make it a primary.
     """
     server = client.execute_command("HELLO")  # type: ignore[no-untyped-call]  # every user may send it
     if isinstance(server, list):

@@ -149,8 +149,8 @@ class Ledger(Attempts, Results):
     def cancel(self, run_id: str, *, replaced_by: str = "") -> None:
         """Cancel a run, and end a pause. Workers stop at their next batch. `retry` or `create_run` resumes the run.
 
-        All progress is kept. A publication that has already begun still succeeds. Raises UsageError if the run is
-        published.
+        All progress is kept. A publication that has already begun still succeeds. `replaced_by` is the id of the run that
+        takes its output, if one does. Raises UsageError if the run is published.
         """
         if self._run_script("cancel", Keys(run_id).of(), [replaced_by]) == "published":
             raise UsageError(f"Run {run_id} is published: there is nothing left to cancel.")
@@ -339,7 +339,7 @@ class Ledger(Attempts, Results):
         return bool(self.redis.hexists(Keys(run_id).run, "publishing_ms"))
 
     def end_publishing(self, run_id: str) -> None:
-        """Note that a publication is over and nothing was published. Inspect the output before this call."""
+        """Note that a publication is over and nothing was published. First inspect the output, to be sure that this is so."""
         self.redis.hdel(Keys(run_id).run, "publishing_ms")
 
     def record_publication(self, run_id: str, publication: Publication, *, version: int | None = None) -> bool:

@@ -13,7 +13,7 @@ _SILENT_SECONDS = 15.0  # as in shardsift/fleet/presence/announcements.py; a wor
 
 
 class Refusal(StrEnum):
-    """The reason why a claim was refused. No refusal is an error."""
+    """The reason why a claim was refused. A refusal is not an error."""
 
     UNKNOWN = "unknown"  # no such run or shard: the message is older than the ledger
     CANCELLED = "cancelled"
@@ -64,7 +64,7 @@ class Counts:
     """The numbers of shards by state and of rows by outcome. `rows_running` counts scored rows of unfinished shards.
 
     `shards` is the number that was enqueued. A shard that is not running, done or failed counts as queued, even if
-    Redis has lost it. The run is then not whole.
+    Redis has lost it; then `is_whole` is false.
     """
 
     shards: int

@@ -236,7 +236,7 @@ class _Connection(Connection):
 class RefusingAMQP(AMQP):  # type: ignore[misc]
     """An AMQP class for `Celery(amqp=...)`. Its transport refuses elements of a queue that are not messages.
 
-    A broker URL cannot name this transport.
+    It is set this way because a broker URL cannot name this transport.
     """
 
     Connection = _Connection
@@ -245,6 +245,6 @@ class RefusingAMQP(AMQP):  # type: ignore[misc]
 def _is_of_content(error: Exception) -> bool:
     """Return whether the content of a queue's element caused the error, rather than Redis or the network.
 
-    `DataError` counts although it is a RedisError: a value of the element cannot be sent to Redis.
+    `DataError` counts although it is a RedisError. It means that a value of the element cannot be sent to Redis.
     """
     return isinstance(error, redis.DataError) or not isinstance(error, _NOT_OF_CONTENT)

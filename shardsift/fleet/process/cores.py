@@ -11,7 +11,7 @@ _THREADS_OF_CORE = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 def cpu_count(*, only_physical_cores: bool = False) -> int:
     """Count the CPUs that the CPU affinity and the cgroup's quota allow.
 
-    If `only_physical_cores`, count cores instead.
+    If `only_physical_cores`, the CPUs of one core count once.
     """
     if not hasattr(os, "sched_getaffinity"):  # macOS
         return os.cpu_count() or 1

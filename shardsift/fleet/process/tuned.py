@@ -35,9 +35,9 @@ _TUNED = TypeAdapter(list[Tuned])
 
 
 def read_tuned(state_dir: Path) -> list[Tuned]:
-    """Read all token budgets that `worker tune` stored. Ignores an unreadable file with a warning.
+    """Read all token budgets that `worker tune` stored. For an unreadable file, logs a warning and returns none of them.
 
-    Only speed is lost then.
+    Workers may then be slower.
     """
     file = state_dir / FILE_NAME
     try:

@@ -36,7 +36,8 @@ class ScorerKind:
     `shardsift.scorers.Scorer`. `requires` lists modules that the function imports and that a light installation may
     lack. `install` is what to pip install for them.
 
-    If a kind of a run `uses_gpu`, `producer run` starts one worker per GPU, otherwise one per CPU core.
+    `uses_gpu` says whether the scorer uses a GPU. If any scorer of a run does, `producer run` starts one worker per GPU, or
+    one on the CPU if there is no GPU. Otherwise it starts one per CPU core, but no more than there are shards.
     """
 
     resolve: Callable[[str, str | None], Model]
@@ -51,7 +52,7 @@ class ScorerKind:
 
 
 def scorer_kind(scorer: str) -> ScorerKind:
-    """Return the installed kind of this name. Raises UsageError if there is none, or if it cannot be imported."""
+    """Return the installed kind of scorer with this name. Raises UsageError if there is none, or if its import fails."""
     found = {**_added(), **{name: EntryPoint(name, value, _GROUP) for name, value in _OWN.items()}}
     if scorer not in found:
         raise UsageError(
@@ -82,7 +83,7 @@ def check_requirements(kinds: Iterable[ScorerKind]) -> None:
 
 
 def resolve_model(scorer: str, name: str, revision: str | None) -> Model:
-    """Find a model with the kind called `scorer`, and pin its revision. Raises UsageError if there is none."""
+    """Find a model for the scorer kind `scorer`, and pin its revision. Raises UsageError if there is no such kind or model."""
     return replace(scorer_kind(scorer).resolve(name, revision), scorer=scorer)
 
 

@@ -51,7 +51,7 @@ def resolve_classifier(name: str, revision: str | None) -> Model:
 def pinned_model(name: str, revision: str | None) -> tuple[str, str | None]:
     """Return a model folder's full path and None, or a Hub model's name and commit.
 
-    The model may be of any kind, not only a classifier. Raises UsageError if there is no such folder or Hub model.
+    The model need not be a classifier. Raises UsageError if there is no such folder or Hub model.
     """
     folder = _folder_of(name)
     return (str(folder), None) if folder else (name, _hub_config(name, revision).parent.name)
@@ -169,8 +169,8 @@ def _from_folder(folder: Path, revision: str | None) -> Model:
 def _hub_config(name: str, revision: str | None) -> Path:
     """Download config.json. Returns its path in the cache, in a folder named after the commit.
 
-    If the Hub cannot be reached, takes the cached file, whose commit may be old. Raises UsageError if there is no such
-    model, or neither Hub nor cached file, and TransientError if the Hub fails for now.
+    If the Hub cannot be reached, takes the cached file, whose commit may be old. Raises UsageError if no such file is
+    cached either, or if there is no such model. Raises TransientError if the Hub fails for now.
     """
     shown = f"the model {name}" + (f" at revision {revision}" if revision else "")
     try:

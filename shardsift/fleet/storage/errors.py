@@ -190,7 +190,7 @@ def _status_of(error: Exception) -> int:
 
 
 def _lacks_credentials(error: Exception, doing: str) -> TransientError:
-    """Return a TransientError, so that another machine, which may have credentials, tries again."""
+    """Convert an error for lack of credentials. The result is transient, because another machine may have credentials."""
     return TransientError(
         f"{doing}: this machine has no valid credentials for the storage ({_line(error)}). Set them in the environment of "
         "the process, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or let it have a role.",
@@ -239,7 +239,7 @@ def _from_status(status: int, error: Exception, doing: str) -> ShardError | Tran
 def _asked_to_wait(error: Exception) -> float | None:
     """Return how many seconds the Hub asked to wait. None if it did not ask.
 
-    Reads the header Retry-After (seconds or a date), otherwise the Hub's RateLimit.
+    Reads the header Retry-After (seconds or a date), otherwise the Hub's header RateLimit.
     """
     if not isinstance(error, hub_errors.HfHubHTTPError) or error.response is None:
         return None

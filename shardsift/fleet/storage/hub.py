@@ -292,7 +292,7 @@ class HubOutput(Output):
     def _published_runs(self, spec: RunSpec) -> tuple[str, ...]:
         """Return the ids of the runs that are published here.
 
-        Raises UsageError if it holds files of others, or another run that this run may neither extend nor replace.
+        Raises UsageError if the repository holds files of others, or another run that this run may neither extend nor replace.
         """
         manifest = self._manifest()
         if manifest is None:

@@ -36,8 +36,8 @@ def check_hub_answers() -> None:
 def hub_token() -> HubToken | None:
     """Ask the Hub about this machine's token. None if there is no token.
 
-    Ask only once, because the Hub limits such requests. Raises UsageError if the Hub refuses the token or cannot be
-    reached, and TransientError if it fails for now.
+    Call this only once, because the Hub limits such requests. Raises UsageError if the Hub refuses the token or cannot be
+    reached, and TransientError if the Hub fails for now.
     """
     token = get_token()
     if token is None:

@@ -116,7 +116,7 @@ class Manifest(ListedRun):
         return [receipt for receipt in receipts if receipt.shard not in taken] if taken else receipts
 
     def grows_by(self, spec: RunSpec) -> bool:
-        """Return whether a run with this spec extends this dataset, with rows of the same meaning."""
+        """Return whether a run with this spec extends this dataset. False if its rows would have another meaning."""
         return spec.extends in self.run_ids and not differences_in_meaning(self.spec, spec)
 
     def gives_way_to(self, spec: RunSpec) -> bool:
@@ -256,8 +256,8 @@ def replaced_files(before: Manifest | None, after: Manifest | None) -> list[str]
 def is_outdated(before: Manifest | None, after: Manifest | None, run_id: str) -> bool:
     """Return whether publishing `after` in place of `before` would lose receipts of runs other than `run_id`.
 
-    Receipts of shards that `run_id` has scored again do not count as lost. No receipt does if `Manifest.gives_way_to` allows
-    the run to replace the dataset.
+    Receipts of shards that `run_id` has scored again do not count as lost. Nothing counts as lost if
+    `Manifest.gives_way_to` allows the run to replace the dataset.
     """
     if before is None or after is None or before.gives_way_to(after.spec):
         return False

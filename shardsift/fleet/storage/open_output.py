@@ -85,7 +85,7 @@ class Published(Manifest):
 
 
 def published_at(uri: str, content: bytes | None) -> Published | None:
-    """Parse `content`, the manifest of the output at `uri`. None if it is damaged or was not written by shardsift."""
+    """Parse `content`, the manifest of the output at `uri`. None if it is missing, damaged or not written by this release."""
     manifest = read_manifest(content)
     return Published(uri=uri, **vars(manifest)) if manifest else None
 

@@ -80,8 +80,8 @@ PICTURE_PATH = "scores.png"  # shown in the card; drawn only with matplotlib
 class Output(Protocol):
     """The output of one run. Methods raise TransientError or ShardError. Each method may be called twice.
 
-    A method with a body is a default, for outputs that cannot store receipts and checkpoints, or whose staged files do
-    not vanish before they are published.
+    A method with a body is a default, for outputs that cannot store receipts and checkpoints, or that never drop staged
+    files.
     """
 
     uri: str
@@ -90,7 +90,10 @@ class Output(Protocol):
     # --- for workers ------------------------------------------------------------------------------------------------
 
     def stage(self, file: Path, path: str, *, attempt: str) -> str:
-        """Upload a file that will be published at `path`. Returns the path at which it is staged until then."""
+        """Upload a file that will be published at `path`. Returns the path at which it is staged until then.
+
+        `attempt` keeps the files of two attempts at a shard apart.
+        """
 
     def has(self, path: str, sha256: str) -> bool:
         """Return whether this file is published already. A run that replaces another then need not upload it."""
@@ -148,14 +151,15 @@ class Output(Protocol):
         """
 
     def unsaved(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
-        """Return the receipts whose staged files may vanish before the run is published."""
+        """Return the receipts whose staged files the output may drop before the run is published."""
         return []
 
     def save(self, receipts: Sequence[Receipt]) -> None:
-        """Keep the staged files of these receipts from vanishing. They stay invisible to readers. May run twice.
+        """Store the staged files of these receipts so that the output does not drop them before the run is published.
 
-        Raises PublishConflict if another process saved at the same moment: the caller must look again. Raises
-        OutputDamaged for shards whose files have already vanished, after it has saved all others.
+        Readers still do not see them. On the Hub, commits them to the run's branch. May run twice. Raises PublishConflict if
+        another process committed at the same moment; a later call saves what is still `unsaved`. Raises OutputDamaged for
+        shards whose files have already been dropped, after it has saved all others.
         """
         return
 
@@ -208,7 +212,7 @@ class Recovered:
     """Receipts found with an output, at most one per shard.
 
     All files of a `whole` receipt exist and have the right size. Some files of a `partial` receipt are missing or
-    damaged, but its scores file may exist.
+    damaged.
     """
 
     whole: tuple[Receipt, ...] = ()

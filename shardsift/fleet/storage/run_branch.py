@@ -167,7 +167,7 @@ class RunBranch:
                 raise
 
     def _heads(self) -> dict[str, str]:
-        """Return the head commit of each branch. Includes a pull request if the run is published on one."""
+        """Return the head commit of each branch. If the run is published on a pull request, includes pull requests."""
         is_pull_request = self._target.startswith(PULL_REQUEST)
         refs = self._api.list_repo_refs(self._repo_id, repo_type="dataset", include_pull_requests=is_pull_request)
         pull_requests = {pull_request.ref: pull_request.target_commit for pull_request in refs.pull_requests or ()}
@@ -217,7 +217,7 @@ class RunBranch:
         return next((commit.created_at for commit in commits if commit.title == _reservation(run_id)), None)
 
     def _document(self, wave: Sequence[Receipt]) -> dict[str, bytes]:
-        """Return the path and content of a file with a wave's receipts. Its name is a digest, so a repeated wave has the same."""
+        """Return the path and content of a file with a wave's receipts. A repeated wave gets the same path, from its digest."""
         content = b"".join(receipt.to_json() + b"\n" for receipt in wave)
         name = hashlib.sha256(content).hexdigest()[:16]
         return {f"{self._receipts_folder}/{name}.jsonl": content}
