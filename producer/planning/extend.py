@@ -52,7 +52,7 @@ class Extension:
         Raises UsageError if an option that determines the rows differs from the dataset's. Raises NothingToAdd if nothing
         is new, unless the spec is the one of the dataset's latest run.
         """
-        spec = _in_windows_of(self.published, spec)
+        spec = _with_windows_of(self.published, spec)
         _refuse_other_meaning(self.published, spec)
         if self.extends:
             spec = replace(spec, extends=self.extends, input_uris=named_uris(self.options), input_revision="")
@@ -136,7 +136,7 @@ def added_to_refiltered(uri: str, spec: RunSpec, source: Input) -> tuple[RunSpec
     Raises UsageError like `find_extension`, NothingToAdd if the dataset has all shards.
     """
     published = _published(uri)
-    spec = _in_windows_of(published, spec)
+    spec = _with_windows_of(published, spec)
     _refuse_other_meaning(published, spec)
     there = {*published.left_out, *(receipt.shard for receipt in published.receipts)}
     new = tuple(shard for shard in source.shards if shard.name not in there)
@@ -145,7 +145,7 @@ def added_to_refiltered(uri: str, spec: RunSpec, source: Input) -> tuple[RunSpec
     return replace(spec, extends=published.run_id, input_revision=""), replace(source, shards=new, listed=new)
 
 
-def _in_windows_of(published: Published, spec: RunSpec) -> RunSpec:
+def _with_windows_of(published: Published, spec: RunSpec) -> RunSpec:
     """Copy the window sizes of the dataset into the spec, because an earlier release may have used other sizes."""
     return replace(spec, window_rows=published.spec.window_rows, window_bytes=published.spec.window_bytes)
 

@@ -21,8 +21,7 @@ from shardsift.producer.evidence.evidence import Evidence
 from shardsift.producer.gpus import PRICES_FROM, list_price
 from shardsift.producer.publishing.card_contents import Contents, kept_rows, scores_alone, subsets_of, with_subsets
 from shardsift.producer.publishing.card_evidence import evidence_section
-from shardsift.producer.publishing.card_models import is_classifier, model_name, model_rows, models_section
-from shardsift.producer.publishing.card_text import (
+from shardsift.producer.publishing.card_markdown import (
     HUB_DATASET,
     cell,
     code,
@@ -33,6 +32,7 @@ from shardsift.producer.publishing.card_text import (
     source_name,
     table,
 )
+from shardsift.producer.publishing.card_models import is_classifier, model_name, model_rows, models_section
 from shardsift.producer.publishing.hub_cards import NO_CARDS, HubCards, words
 from shardsift.producer.scores.distribution import histograms_of, score_table
 
@@ -54,7 +54,7 @@ _MARKUP = re.compile(r"[\\`*_\[\]<>#~$&]")  # characters with a meaning in Markd
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beside:
+class CardFacts:
     """Facts for the card that are not in the spec or the receipts."""
 
     run_ids: Sequence[str] = ()  # of the dataset's runs, the latest last
@@ -65,25 +65,25 @@ class Beside:
     evidence: Evidence | None = None
 
 
-def dataset_card(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside = Beside()) -> bytes:
+def dataset_card(spec: RunSpec, receipts: Sequence[Receipt], facts: CardFacts = CardFacts()) -> bytes:
     rows = row_totals(receipts)
-    contents = (scores_alone if spec.publishes_only_scores else kept_rows)(spec, rows, _missing(rows, beside))
+    contents = (scores_alone if spec.publishes_only_scores else kept_rows)(spec, rows, _missing(rows, facts))
     subsets = subsets_of(spec, receipts)
     contents = with_subsets(contents, subsets)
     title = _title(spec, contents, subsets)
-    metadata = _yaml(spec, contents, title, beside)
-    return f"---\n{metadata}\n---\n\n{_text(spec, receipts, contents, rows, title, beside)}".encode()
+    metadata = _yaml(spec, contents, title, facts)
+    return f"---\n{metadata}\n---\n\n{_text(spec, receipts, contents, rows, title, facts)}".encode()
 
 
-def _missing(rows: dict[str, int], beside: Beside) -> str:
+def _missing(rows: dict[str, int], facts: CardFacts) -> str:
     """Name what has no scores, for example `, but for 2 rows with an error and 1 shard that failed`. Empty if nothing."""
-    missing = ((rows["rows_errored"], "row", "with an error"), (beside.left_out, "shard", "that failed"))
+    missing = ((rows["rows_errored"], "row", "with an error"), (facts.left_out, "shard", "that failed"))
     but = " and ".join(f"{counted(number, what)} {why}" for number, what, why in missing if number)
     return f", but for {but}" if but else ""
 
 
-def _yaml(spec: RunSpec, contents: Contents, title: str, beside: Beside) -> str:
-    source = beside.cards.source
+def _yaml(spec: RunSpec, contents: Contents, title: str, facts: CardFacts) -> str:
+    source = facts.cards.source
     datasets = [found[1] for found in map(HUB_DATASET.match, spec.input_uris) if found]
     carried = {
         **source,
@@ -111,7 +111,7 @@ def _configs(folders: Mapping[str, str]) -> list[dict[str, object]]:
 
 
 def _text(
-    spec: RunSpec, receipts: Sequence[Receipt], contents: Contents, rows: dict[str, int], title: str, beside: Beside
+    spec: RunSpec, receipts: Sequence[Receipt], contents: Contents, rows: dict[str, int], title: str, facts: CardFacts
 ) -> str:
     manifest = "`manifest.parquet` lists every file with its sha256 and provenance"
     manifest += ", and the first row of each shard in its file." if spec.target_file_bytes else "."
@@ -125,26 +125,26 @@ def _text(
 {_columns(spec, contents)}
 
 {contents.files} {manifest}
-{_scores(spec, receipts, beside)}{evidence_section(spec, receipts, beside.evidence)}
+{_scores(spec, receipts, facts)}{evidence_section(spec, receipts, facts.evidence)}
 ## How it was made
 
 | | |
 |---|---|
 | Source | {_source(spec)}{_format(receipts)}{_revision(spec)}{_changed_files(receipts)} |
 {model_rows(spec, receipts)}{contents.filter}\
-| Shards | {len(receipts):,}{f"; {beside.left_out:,} more failed and are not here" if beside.left_out else ""} |
+| Shards | {len(receipts):,}{f"; {facts.left_out:,} more failed and are not here" if facts.left_out else ""} |
 | Rows in | {rows["rows_in"]:,} |
 {contents.kept}{_drop_lists(spec, receipts)}\
 | Not scored | {rows["rows_errored"]:,}{" (the `error` column of `scores/` says why)" if rows["rows_errored"] else ""} |
-{_left_out(receipts)}{_work(receipts, rows["rows_in"])}{_runs(spec, beside)}
-{models_section(spec, receipts)}{_how_to_make_it_again(spec, beside.command)}
+{_left_out(receipts)}{_work(receipts, rows["rows_in"])}{_runs(spec, facts)}
+{models_section(spec, receipts)}{_how_to_make_it_again(spec, facts.command)}
 ## Limitations
 
 {_limits(spec, contents)}
 
 ## Licence and attribution
 
-{_attribution(spec, contents, beside)}
+{_attribution(spec, contents, facts)}
 
 ## Citation
 
@@ -191,8 +191,8 @@ def _revision(spec: RunSpec) -> str:
     return f" at revision `{spec.input_revision}`" if spec.input_revision else ""
 
 
-def _runs(spec: RunSpec, beside: Beside) -> str:
-    first, *others = beside.run_ids or [spec.run_id]
+def _runs(spec: RunSpec, facts: CardFacts) -> str:
+    first, *others = facts.run_ids or [spec.run_id]
     return f"| Run | `{first}`{''.join(f', extended by `{run_id}`' for run_id in others)} |"
 
 
@@ -241,7 +241,7 @@ def _work(receipts: Sequence[Receipt], rows: int) -> str:
 """
 
 
-def _scores(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside) -> str:
+def _scores(spec: RunSpec, receipts: Sequence[Receipt], facts: CardFacts) -> str:
     tables = {column: score_table(histogram) for column, histogram in histograms_of(spec, receipts).items()}
     shown = "".join(f"\n{code(column)}:\n\n```text\n{text}\n```\n" for column, text in tables.items() if text)
     if not shown:
@@ -249,7 +249,7 @@ def _scores(spec: RunSpec, receipts: Sequence[Receipt], beside: Beside) -> str:
     shown = f"""
 Rows that were read, by score. The last column is the share of rows with that score or more, whatever else a filter asks.
 {shown}"""
-    if not beside.has_picture:
+    if not facts.has_picture:
         return f"\n## Scores\n{shown}"
     found = HUB_DATASET.match(spec.output_uri)
     folder = f"{ENDPOINT}/datasets/{found[1]}/resolve/{found[2] or 'main'}/" if found else ""
@@ -330,8 +330,8 @@ def _limits(spec: RunSpec, contents: Contents) -> str:
     return "\n".join(f"- {limit}" for limit in limits)
 
 
-def _attribution(spec: RunSpec, contents: Contents, beside: Beside) -> str:
-    cards = beside.cards
+def _attribution(spec: RunSpec, contents: Contents, facts: CardFacts) -> str:
+    cards = facts.cards
     named = cards.source.get("license_name") or cards.source.get("license")
     licence = code(words(named)) if named else "unknown: see the source"
     models = dict.fromkeys(_with_licence(scoring.model, cards) for scoring in spec.scorings)

@@ -7,8 +7,8 @@ from shardsift.fleet.process.wording import counted, first_of
 from shardsift.fleet.run.output_columns import ERROR, TEXT_DIGEST
 from shardsift.fleet.run.receipt import Receipt
 from shardsift.fleet.run.spec import BestRows, RunSpec
+from shardsift.producer.publishing.card_markdown import HUB_DATASET, cell, code, percent_of, source_name
 from shardsift.producer.publishing.card_models import kinds_of_models
-from shardsift.producer.publishing.card_text import HUB_DATASET, cell, code, percent_of, source_name
 from shardsift.producer.scores.distribution import filter_threshold, threshold_column
 
 _NAMED_SUBSETS = 3

@@ -8,7 +8,7 @@ from shardsift.fleet.run.spec import RunSpec
 from shardsift.fleet.storage.manifest import scores_revision
 from shardsift.producer.evidence.evidence import Evidence
 from shardsift.producer.evidence.intervals import Measured, Share
-from shardsift.producer.publishing.card_text import cell, code, percent_of, table
+from shardsift.producer.publishing.card_markdown import cell, code, percent_of, table
 from shardsift.producer.scores.distribution import lowest_kept
 
 _HEADING, _NEXT = "\n## How good is this filter?\n", "\n## How it was made\n"

@@ -8,7 +8,7 @@ from shardsift.fleet.run.model import SEQUENCE_CLASSIFIER, Model
 from shardsift.fleet.run.receipt import Parity, Receipt
 from shardsift.fleet.run.scoring import Scoring
 from shardsift.fleet.run.spec import RunSpec, disclosed_model
-from shardsift.producer.publishing.card_text import HUB_DATASET, cell, hub_link, table
+from shardsift.producer.publishing.card_markdown import HUB_DATASET, cell, hub_link, table
 
 _NAMES = ("Model", "Scored text", "Zero-shot", "Scores from", "Scored in", "Against float32")  # rows of the table
 

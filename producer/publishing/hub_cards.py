@@ -9,8 +9,8 @@ from huggingface_hub import HfApi
 from shardsift.fleet.errors import ShardsiftError
 from shardsift.fleet.run.spec import RunSpec
 from shardsift.fleet.storage.errors import translated
+from shardsift.producer.publishing.card_markdown import hub_dataset
 from shardsift.producer.publishing.card_models import is_hub_model
-from shardsift.producer.publishing.card_text import hub_dataset
 
 _CARRIED = (
     "license",

@@ -24,7 +24,7 @@ from shardsift.fleet.storage.manifest import Manifest, joined
 from shardsift.fleet.storage.open_output import content_at, is_on_hub, open_output
 from shardsift.fleet.storage.output import CARD_PATH, MANIFEST_PATH, PICTURE_PATH, Output
 from shardsift.producer.evidence.evidence import Evidence, check_evidence, evidence_in
-from shardsift.producer.publishing.card import Beside, dataset_card
+from shardsift.producer.publishing.card import CardFacts, dataset_card
 from shardsift.producer.publishing.card_evidence import evidence_section, with_section
 from shardsift.producer.publishing.hub_cards import NO_CARDS, read_hub_cards
 from shardsift.producer.publishing.merge import DATA, SCORES, merge_shards
@@ -322,7 +322,7 @@ def _documents(output: Output, manifest: Manifest, findings: Sequence[Finding]) 
 def _card(manifest: Manifest, *, has_picture: bool) -> bytes:
     """Write the card, with the metadata of the source's card unless the Hub refuses it."""
     spec, receipts = manifest.spec, manifest.receipts
-    beside = Beside(
+    facts = CardFacts(
         run_ids=manifest.run_ids,
         command=manifest.command,
         cards=read_hub_cards(spec),
@@ -330,12 +330,12 @@ def _card(manifest: Manifest, *, has_picture: bool) -> bytes:
         has_picture=has_picture,
         evidence=evidence_in(manifest.evidence),
     )
-    card = dataset_card(spec, receipts, beside)
-    if beside.cards.source and is_on_hub(spec.output_uri) and not is_card_accepted(card):
+    card = dataset_card(spec, receipts, facts)
+    if facts.cards.source and is_on_hub(spec.output_uri) and not is_card_accepted(card):
         logger.warning(
             "The Hub refuses the metadata of the source's card, so the card of %s lacks them.", spec.output_uri
         )
-        return dataset_card(spec, receipts, replace(beside, cards=NO_CARDS))
+        return dataset_card(spec, receipts, replace(facts, cards=NO_CARDS))
     return card
 
 

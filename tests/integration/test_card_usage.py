@@ -20,7 +20,7 @@ from shardsift.producer.cli import cli
 from shardsift.producer.planning.options import RefilterOptions, RunOptions
 from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.planning.reproduce import command_again, command_with_other_rows
-from shardsift.producer.publishing.card import Beside, dataset_card
+from shardsift.producer.publishing.card import CardFacts, dataset_card
 from shardsift.producer.publishing.card_contents import kept_rows
 from support.nli import nli_classifier
 from support.records import a_receipt, a_shard, a_spec
@@ -80,7 +80,7 @@ class TestHowToMakeItAgain:
 
 def how_to_make_it_again(spec: RunSpec, command: str | None) -> str:
     """The section of the card, or nothing."""
-    card = dataset_card(spec, [a_receipt(spec.run_id, a_shard())], Beside(command=command)).decode()
+    card = dataset_card(spec, [a_receipt(spec.run_id, a_shard())], CardFacts(command=command)).decode()
     _, found, after = card.partition("## How to make it again\n")
     return found + after.partition("\n## ")[0]
 

@@ -12,7 +12,7 @@ from shardsift.fleet.run.model import Model
 from shardsift.fleet.run.receipt import Histogram, Parity, Receipt
 from shardsift.fleet.run.scoring import ZeroShot
 from shardsift.fleet.run.spec import Shard
-from shardsift.producer.publishing.card import Beside, dataset_card
+from shardsift.producer.publishing.card import CardFacts, dataset_card
 from shardsift.producer.scores.distribution import histograms_of, score_picture, score_table
 from support.evidence import a_line, an_evaluation, an_evidence
 from support.finalizer_runs import A, B, C, FinalizerRun
@@ -46,9 +46,9 @@ class TestCard:
 
     def test_a_filter_of_any_characters_is_shown_as_it_is_and_ends_no_block(self) -> None:
         where = "url NOT LIKE '%\n```\n%' AND a = 'x|`y'"
-        beside = Beside(command=f"producer run --where {shlex.quote(where)}")
+        facts = CardFacts(command=f"producer run --where {shlex.quote(where)}")
 
-        card = dataset_card(a_spec(where=where), [a_receipt("r", A)], beside).decode()
+        card = dataset_card(a_spec(where=where), [a_receipt("r", A)], facts).decode()
 
         assert "| Filter | ```` url NOT LIKE '% ``` %' AND a = 'x\\|`y' ```` |" in card
         assert card.count("````bash\n") == 1
@@ -89,7 +89,7 @@ def of_fineweb() -> bytes:
         made(scored_by(first, parity=fine), "NVIDIA L4", 7200.0, 5_000_000),
         made(scored_by(second, parity=coarse, dtype="bfloat16"), "NVIDIA T4", 800.0, 1_000_000),
     ]
-    return dataset_card(a_spec(output_uri="hf://datasets/me/kept@strict"), receipts, Beside(has_picture=True))
+    return dataset_card(a_spec(output_uri="hf://datasets/me/kept@strict"), receipts, CardFacts(has_picture=True))
 
 
 def of_several_models() -> bytes:
@@ -102,7 +102,7 @@ def of_several_models() -> bytes:
     where = "rows.edu_score > 3 AND 'topic_score' <> id"
     spec = a_spec(crawl=None, input_uris=sources, where=where, scorings=(edu, topic), only_columns=True)
     scored = (a_scoring_receipt(), a_scoring_receipt(parity=None))
-    return dataset_card(spec, [replace(a_receipt("r", A), scorings=scored)], Beside(left_out=2))
+    return dataset_card(spec, [replace(a_receipt("r", A), scorings=scored)], CardFacts(left_out=2))
 
 
 def of_a_local_folder() -> bytes:
@@ -127,7 +127,7 @@ def of_a_judged_filter() -> bytes:
     labels = an_evaluation()["labels"] | {"weighted": False}
     changes = {"judge": "gpt-`5`", "within": "topic", "values": values, "labels": labels}
     evidence = an_evidence(spec, [a_receipt("other", B)], **changes)
-    return dataset_card(spec, [a_receipt("r", A)], Beside(evidence=evidence))
+    return dataset_card(spec, [a_receipt("r", A)], CardFacts(evidence=evidence))
 
 
 def of_scores_alone() -> bytes:
@@ -151,7 +151,7 @@ def test_a_card_names_the_worst_values_of_a_column_that_has_many() -> None:
     values = {f"value {place}": a_line(3) for place in range(25)}
     evidence = an_evidence(a_spec(), [a_receipt("other", B)], within="topic", values=values)
 
-    text = dataset_card(a_spec(), [a_receipt("r", A)], Beside(evidence=evidence)).decode()
+    text = dataset_card(a_spec(), [a_receipt("r", A)], CardFacts(evidence=evidence)).decode()
 
     assert "By `topic`, with a `score` of at least 3, the worst 20 of 25 values:" in text
     assert "value 19" in text

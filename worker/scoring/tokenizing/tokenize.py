@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 from shardsift.worker.scoring.tokenizing.contents import MAX_CHARS, ContentEncoder, calls, twin_of
 from shardsift.worker.scoring.tokenizing.frames import (
     ContentsOf,
-    FinePdfsEncoder,
     FramedEncoder,
     SequenceEncoder,
     find_frames,
 )
+from shardsift.worker.scoring.tokenizing.passages import FinePdfsEncoder
 from shardsift.worker.scoring.tokenizing.processes import TokenizerProcesses
 from shardsift.worker.scoring.tokenizing.tokens import Int64s, Tokens, flat, joined
 
