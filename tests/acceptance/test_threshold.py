@@ -4,18 +4,13 @@ import os
 import subprocess
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 import pytest
 
-from shardsift.producer.evidence.evaluate import Question, evaluate_run
-from shardsift.producer.evidence.rows_to_label import rows_to_label
-from shardsift.producer.evidence.sheet import LABEL, Labels, read_labels
+from shardsift.producer.evidence.sheet import LABEL, read_labels
 from shardsift.producer.local.demo import SHARDS, fit_classifier
 from shardsift.producer.local.demo_data import write_labelled, write_shards
-from shardsift.producer.scores.scored_run import scored_run
 from support.pages import script_of
 from support.processes import BIN
 
@@ -60,25 +55,3 @@ def test_the_commands_of_the_page_publish_at_the_threshold_and_draw_more_rows(fo
     assert Counter(sheet.table[LABEL].is_valid().to_pylist()) == {True: 200, False: 100}
     labelled = rows.loc[[*zip(sheet.shards[:200], sheet.rows[:200], strict=True)], "good"]
     assert labelled.tolist() == [label == 1 for label in sheet.labels.to_pylist()[:200]]
-
-
-def test_the_intervals_of_two_hundred_labels_hold_the_truth(folder: Path, rows: pd.DataFrame) -> None:
-    """About 95 of 100 samples should. With that rate, one machine in a hundred would see fewer than 90."""
-    settings: Any = None  # a published run needs none
-    run = scored_run(str(folder / "kept"), settings)
-    is_kept = rows["score"] >= 3
-    truth = {"precision": rows["good"][is_kept].mean(), "recall": (rows["good"] & is_kept).sum() / rows["good"].sum()}
-    held = Counter[str]()
-
-    for seed in range(100):
-        table = rows_to_label(run, rows=200, seed=seed, source=(str(folder / "demo-output/shards"),)).table
-        places = [*zip(table["shard"].to_pylist(), table["row"].to_pylist(), strict=True)]
-        labels = pa.array([str(int(one)) for one in rows.loc[places, "good"]])
-        labelled = table.set_column(table.column_names.index(LABEL), LABEL, labels)
-        found = evaluate_run(run, Labels(table=labelled, name="labels", digest=""), Question()).at_threshold
-        assert found
-        for name, share in truth.items():
-            interval = getattr(found, name)
-            held[name] += interval.low <= share <= interval.high
-
-    assert min(held.values()) >= 90, held
