@@ -7,7 +7,6 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from shardsift.fleet.ledger.records import Steering
 from shardsift.fleet.presence.announcements import ANNOUNCE_SECONDS, list_workers
 from shardsift.fleet.process.children import Child
 from support.disturbed_runs import SHARD_ROWS, SHARDS, WINDOW_ROWS, DisturbedRuns, child_of
@@ -114,14 +113,3 @@ def test_a_fault_of_the_device_does_not_count_against_the_shard_that_is_stored(s
     slow.check_nothing_lost_nothing_twice(run_id)
     attempts = [line["attempt"] for line in slow.manifest()]
     assert attempts == [1, 2, 1, 1, 1, 1]
-
-
-@pytest.mark.faults
-def test_the_only_worker_that_a_run_may_have_has_two_shards_too(slow: DisturbedRuns) -> None:
-    run_id = slow.enqueue()
-    slow.fleet.ledger.steer(run_id, Steering(max_workers=1))
-
-    with worker_with_two_shards(slow, run_id, SHARDSIFT_STOP_SECONDS="4"):
-        workers = {shard.worker for shard in slow.fleet.ledger.running_shards(run_id)}
-
-    assert len(workers) == 1
