@@ -33,9 +33,7 @@ def test_rows_are_scaled_by_the_bytes_of_the_files() -> None:
     ("options", "number", "tokens"),
     [
         ({}, 5, 5),
-        ({}, 500, 10),
         ({"passages": "head+middle+tail"}, 500, 30),
-        ({"passages": "stride:4"}, 500, 500),
         ({"zero_shot": ZeroShot(labels=("sport", "climate change"))}, 500, 20),
         ({"zero_shot": ZeroShot(labels=("sport", "climate change")), "passages": "head+tail"}, 500, 40),
     ],

@@ -66,10 +66,6 @@ def test_if_all_rows_are_labelled_the_figures_are_exact() -> None:
     assert (at_5.precision, at_5.recall.high, at_5.f1) == (None, 0.0, 0.0)
 
 
-def test_the_same_labels_give_the_same_figures() -> None:
-    assert measured(of_crawl(3), [3.0]) == measured(of_crawl(3), [3.0])
-
-
 def test_a_large_stratum_without_a_good_label_limits_the_recall_and_is_named() -> None:
     found = evaluation(of_crawl(0), [3.0])
 
@@ -112,18 +108,6 @@ def test_a_threshold_is_chosen_by_the_lower_limit() -> None:
             UsageError, match=r"^--choose takes precision=SHARE or recall=SHARE, like precision=0\.8, not"
         ):
             found.chosen(nonsense)
-
-
-def test_a_gate_holds_only_if_the_lower_limit_does() -> None:
-    found = evaluation(of_crawl(0), [3.0])
-    at = found.at_threshold
-    assert at
-    assert at.precision
-
-    assert found.unmet(min_precision=at.precision.low, min_recall=None) == []
-    (line,) = found.unmet(min_precision=at.precision.value, min_recall=None)
-    assert line == f"The precision at 3 may be as low as {at.precision.low:.1%}, and --min-precision is 80.0%."
-    assert len(found.unmet(min_precision=1.0, min_recall=0.99)) == 2
 
 
 def test_the_precision_of_no_kept_row_meets_no_requirement() -> None:

@@ -36,6 +36,7 @@ class TestTheHostOfAUrl:
         [
             "https://example.com",
             "http://www.example.com:8080/x?y#z",
+            "HTTPS://WWW.Example.COM./x",
             "  https://example.com\n",
             "//cdn.example.com/x.js",
             "https://me@other.org:1@example.com/",
@@ -55,6 +56,7 @@ class TestTheHostOfAUrl:
             "https://notexample.com/",
             "https://example.com.evil.org/",
             "https://example.com@other.org/",
+            "https:///example.com",
             "https://other.org/?https://example.com",
             "www.example.com",  # no URL: compared as it is
             "https://" + "a" * 2000 + "ü.example.com/",
@@ -182,10 +184,13 @@ class TestItsFile:
         ("given", "says"),
         [
             ("optout.txt", "write FILE=COLUMN or FILE:COLUMN=COLUMN, like optout.txt=url"),
+            ("=url", "write FILE=COLUMN"),
             ("{}/nowhere.txt=url", r"nowhere\.txt: No such file"),
             ("{}/l.csv=url", r"Name the column of the file that has the values, like --drop-list .*l\.csv:domain=url"),
             ("{}/l.csv:w=url", "has no column of the run, which reads w; it has: other, v"),
             ("{}/l.parquet:others=url", r'no field "others"; they have: other, v\. Did you mean "other"\?'),
+            ("{}/l.jsonl:w=url", "there are no values in it"),
+            ("what://bucket/l.txt=url", "cannot be read"),
             ("{}/empty.txt=url", "there are no values in it"),
             ("{}/latin.txt=url", "not UTF-8. It is a text file with one value a line, or for FILE:COLUMN a file whose"),
             ("{}/broken.parquet:v=url", "not a readable Parquet file"),

@@ -81,16 +81,11 @@ OF_TOPICS = {"max_tokens": 8192, "function_to_apply": "softmax"}
     ("model", "given", "recipe"),
     [
         (PDFS, {"max_tokens": 512}, {"passages": "finepdfs"}),
-        (PDFS, {"passages": "stride:256"}, {"max_tokens": 2048}),
         (PDFS, {"text_pair_column": "summary"}, {"max_tokens": 2048}),  # passages are of a single text
         (TOPICS, {"text_column": "{title}"}, OF_TOPICS),
         (TOPICS, {"function_to_apply": "none"}, {**TOPIC_TEXT, "max_tokens": 8192}),
         (NLI, {"labels": ("a",), "hypothesis_template": "About {}."}, {}),
         (EDU, {"min_score": 2.0}, {}),
-        *(
-            (EDU, chosen, {})
-            for chosen in ({"where": "int_score >= 3"}, {"keep_all": True}, {"function_to_apply": "sigmoid"})
-        ),
     ],
 )
 def test_the_users_option_wins_and_the_others_are_still_the_recipes(
@@ -113,7 +108,6 @@ def test_a_function_of_the_user_leaves_out_the_rounded_score_which_is_for_raw_on
         (model_of(PDFS), {"labels": ("a",)}),  # another task
         (model_of(EDU, scorer="own"), {}),
         (model_of("me/fineweb-edu-classifier"), {}),
-        (model_of("fineweb-edu-classifier"), {}),
         (model_of(f"/models/{EDU}", revision="sha256-1"), {}),
     ],
 )

@@ -121,11 +121,7 @@ def test_the_columns_that_say_where_a_row_is_from_are_named_by_the_spec(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("column", "says"),
-    [
-        ("int_score", 'already has a column "int_score"'),
-        ("Score", 'already has a column "Score"'),
-    ],
+    ("column", "says"), [("int_score", 'has a column "int_score"'), ("Score", 'has a column "Score"')]
 )
 def test_the_name_of_an_added_column_that_is_taken_is_refused(tmp_path: Path, column: str, says: str) -> None:
     rows = some_texts(1).append_column(column, pa.array([1]))
