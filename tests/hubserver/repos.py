@@ -154,8 +154,6 @@ class Repo:
 
     def delete_branch(self, branch: str) -> None:
         with self._commit_lock:
-            if branch == MAIN:
-                raise bad_request("Cannot delete the main branch")
             self.branch_commit(branch)
             del self.branches[branch]
 
