@@ -24,9 +24,8 @@ def main() -> int:
     if reason := why_not():
         say(f"skipped: {reason}")
         return 0
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit(1)
-    )  # unwinds all `with` blocks, so that no process is left behind
+    # An exit unwinds all `with` blocks, so that no process is left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     folder = options.keep or Path(tempfile.mkdtemp(prefix="containers-"))
     machines = Path(tempfile.mkdtemp(prefix="machines-"))
     try:

@@ -267,9 +267,8 @@ class TestARunThatKeepsEachTextOnce:
         with unique.finalizer() as zombie:
             wait_until(unique.faults.fired, description="it is frozen in the middle of leaving out rows")
             publish(unique, run_id)
-            os.kill(
-                zombie.pid, signal.SIGCONT
-            )  # at the end of the block, it is told to stop, and comes to its end first
+            # At the end of the block, it is told to stop, and comes to its end first.
+            os.kill(zombie.pid, signal.SIGCONT)
         publish(unique, run_id)
 
         check_published_once(unique, run_id)

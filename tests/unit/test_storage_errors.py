@@ -175,10 +175,8 @@ OF_MACHINE: list[tuple[Exception, str]] = [
     *((made(HfHubHTTPError, status), "give HF_TOKEN the rights") for status in (401, 403)),
     (hub_refusal(403, "Storage limit reached"), "refuses this (403: Storage limit reached)"),
     (hub_refusal(403, "Not with hf_aaaaaaaaaaaaaaaaaaaa"), "(403: Not with hf_***)"),
-    (
-        made(hub_errors.RepositoryNotFoundError, 404),
-        "Check the name and HF_TOKEN",
-    ),  # the Hub's answer for a private one
+    # The Hub's answer for a private one.
+    (made(hub_errors.RepositoryNotFoundError, 404), "Check the name and HF_TOKEN"),
     (hidden(made(hub_errors.RepositoryNotFoundError, 404)), "Check the name and HF_TOKEN"),
     (made(hub_errors.GatedRepoError, 403), "Accept its terms on the Hub"),
     (made(hub_errors.LocalTokenNotFoundError), "Check HF_TOKEN."),

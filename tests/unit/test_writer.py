@@ -74,9 +74,8 @@ def test_kept_rows_keep_every_columns_values_type_nullability_and_metadata_of_it
     assert kept.schema.field("bytes").metadata[b"unit"] == b"octets"
     assert kept.schema.equals(came_in.schema.remove_metadata(), check_metadata=True)
     assert kept.drop_columns("real").equals(came_in.take(every_other).drop_columns("real"))
-    np.testing.assert_array_equal(
-        kept["real"].to_numpy(), came_in["real"].to_numpy()[every_other]
-    )  # NaN equals NaN here
+    # NaN equals NaN here.
+    np.testing.assert_array_equal(kept["real"].to_numpy(), came_in["real"].to_numpy()[every_other])
 
 
 def fineweb_edu_int_score(score: float) -> int:
