@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from support.disturbed_runs import ALL_ROWS, WINDOW_ROWS, DisturbedRuns, child_of
+from support.injected_faults import LAUNCH
 from support.waiting import wait_until
 
 
@@ -102,7 +103,7 @@ def process_start_seconds(runs: DisturbedRuns) -> float:
 
 @pytest.mark.faults
 def test_a_lack_of_memory_is_retried_later_and_ends_no_process(runs: DisturbedRuns) -> None:
-    runs.faults.at("shardsift.worker.shard.window_scoring:WindowScoring.launch", "before", "memory error")
+    runs.faults.at(LAUNCH, "before", "memory error")
     run_id = runs.enqueue()
 
     with runs.finalizer(), runs.worker() as worker:
