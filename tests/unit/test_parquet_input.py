@@ -95,9 +95,7 @@ def test_a_file_with_fewer_rows_than_its_footer_says_is_not_read_to_the_end(tmp_
     rows, more = b"\x9a\x01", b"\x9e\x01"  # 77 and 79 as varints
     file.write_bytes(content[:footer] + content[footer:].replace(rows, more))
 
-    with pytest.raises(
-        ShardError, match=r"a\.parquet is damaged, .*: 2 of the rows that its footer counts are missing"
-    ):
+    with pytest.raises(ShardError, match=r"a\.parquet is damaged, .*: 2 of the rows that its footer counts are"):
         read(file)
 
 
