@@ -79,6 +79,14 @@ def told(*arguments: str) -> str:
     return str(done.exception)
 
 
+@pytest.mark.parametrize(("option", "value"), [("--rows-per-task", "0"), ("--dtype", "flot32")])
+def test_a_wrong_value_is_reported_with_its_option(option: str, value: str) -> None:
+    message = said("run", option, value)
+
+    assert f"Invalid value for '{option}'" in message
+    assert value in message.partition("Invalid value for")[2]
+
+
 class TestPaths:
     @pytest.fixture(autouse=True)
     def _here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,6 +143,7 @@ def test_a_local_path_is_not_suggested_for_a_remote_one(tmp_path: Path, monkeypa
     [
         (OverflowError("too large"), ExitCode.UNEXPECTED, "too large\nproducer: this error was not expected."),
         (OSError(errno.ENOSPC, "No space left", "/scores"), 2, "producer: the disk of / is full: no space left."),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), 2, "producer: the disk is full: no space left. Free some"),
         (MemoryError("no room\nfor a row"), 2, "producer: out of memory (no room for a row)."),
     ],
 )

@@ -170,6 +170,7 @@ def test_without_a_threshold_grades_need_a_condition_and_a_wrong_one_is_told(tmp
     ("name", "content", "message"),
     [
         ("a.xlsx", b"PK", r"a\.xlsx has no ending of a format of sheets\. Name a file that ends in \.csv, \.jsonl"),
+        ("no.csv", None, r"no\.csv cannot be read: No such file or directory\."),
         ("a.csv", b"", r"a\.csv cannot be read: Empty CSV file"),
         ("a.csv", b"shard,row,label\na,1,1\na,2,0,5\n", "cannot be read: .* Expected 3 columns, got 4: a,2,0,5"),
         ("a.csv", "shard;row\nä;1\n".encode("cp1252"), r"a\.csv is not UTF-8\. Save it as UTF-8\."),

@@ -75,6 +75,7 @@ def test_texts_come_in_windows(given: Any) -> None:
         (7, "not int"),
         (["a", 7], "row 1 holds int"),
         ([("a", "b")], r"row 0 holds tuple\. Of pairs, pass the second texts as text_pairs\."),
+        (pd.Series(["a", 7], dtype=object), "row 1 holds int"),
         (pd.Series([1.0, 2.0]), "this one holds double"),
         (OnlyStream(pa.chunked_array([[{"text": "a"}]])), "this one holds struct"),
         (np.array([1, 2]), "row 0 holds int64"),

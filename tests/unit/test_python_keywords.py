@@ -116,6 +116,7 @@ def test_labels_in_one_text_are_parted_at_commas_as_on_the_command_line(given: A
     [
         ({"dtype": "bf16"}, "dtype='bf16' is wrong: Input should be 'auto', "),
         ({"rows_per_task": -1}, "rows_per_task=-1 is wrong: the least is 1"),
+        ({"max_bad_rows": 2}, "max_bad_rows=2 is wrong: the most is 1"),
         ({"min_score": "high"}, "min_score='high' is wrong: Input should be a valid number"),
         ({"input": ["a", 3]}, "input=.* is wrong"),
         ({"input": []}, "input is empty"),

@@ -87,6 +87,7 @@ OF_TOPICS = {"max_tokens": 8192, "function_to_apply": "softmax"}
         (TOPICS, {"function_to_apply": "none"}, {**TOPIC_TEXT, "max_tokens": 8192}),
         (NLI, {"labels": ("a",), "hypothesis_template": "About {}."}, {}),
         (EDU, {"min_score": 2.0}, {}),
+        (EDU, {"function_to_apply": "sigmoid"}, {}),
     ],
 )
 def test_the_users_option_wins_and_the_others_are_still_the_recipes(

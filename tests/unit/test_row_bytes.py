@@ -12,6 +12,7 @@ COLUMNS = {
     "booleans": (pa.array([True, None, False, True]), [1, 1, 1, 1]),
     "lists": (pa.array([["ab", None], None, [], ["c"]], TAGS), [26, 8, 8, 17]),
     "large lists": (pa.array([[1, 2], None, [], [3]], pa.large_list(pa.int32())), [16, 8, 8, 12]),
+    "lists of two": (pa.array([[1, 2], None, [3, 4], [5, 6]], pa.list_(pa.int32(), 2)), [8, 8, 8, 8]),
     "objects": (pa.array([{"n": 1, "t": "ab"}, None, {"n": None, "t": None}, {"n": 1, "t": "c"}]), [19, 17, 17, 18]),
     "maps": (pa.array([[("a", 1)], None, [], []], pa.map_(pa.string(), pa.int64())), [26, 8, 8, 8]),
     "lists of two texts": (

@@ -51,6 +51,7 @@ def test_a_column_has_the_values_of_its_copy_and_no_others(values: pa.Array) -> 
         (pa.array([[1.0], [math.nan, 2.0]]), pa.array([[1.0, math.nan], [2.0]]), False),
         (pa.array([{"a": math.nan}]), pa.array([{"b": math.nan}]), False),
         (pa.array([math.nan]), pa.array([None], pa.float64()), False),
+        (pa.array([{"a": 1}]), pa.array([[1]]), False),
         (pa.array([1.5]), pa.array(["x"]), False),
     ],
 )

@@ -14,6 +14,7 @@ NOW = 1_000_000.0
 @pytest.mark.parametrize(
     ("ages", "due"),
     [
+        ([], False),
         ([0.0] * 99, False),
         ([0.0] * 100, True),
         ([3600.0, 0.0], True),

@@ -40,6 +40,7 @@ def rows_of_many_types(rows: int) -> pa.Table:
         pa.field("text", pa.string(), nullable=False): [f"text {i}" for i in range(rows)],
         pa.field("large", pa.large_string()): [None if i % 3 == 0 else f"large {i}" for i in range(rows)],
         pa.field("bytes", pa.binary(), metadata={b"unit": b"octets"}): [bytes([i % 256, 0, 255]) for i in range(rows)],
+        pa.field("fixed", pa.binary(4)): [i.to_bytes(4, "big") for i in range(rows)],
         pa.field("kind", pa.dictionary(pa.int32(), pa.string())): [("a", "b", None)[i % 3] for i in range(rows)],
         pa.field("when", pa.timestamp("us", tz="Europe/Berlin")): [noon + timedelta(hours=i) for i in range(rows)],
         pa.field("when_ns", pa.timestamp("ns")): [i * 1_000_000_007 for i in range(rows)],
