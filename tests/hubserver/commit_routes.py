@@ -46,7 +46,6 @@ class CommitRoutes:
             revision,
             [self._operation(repo, key, value) for key, value in lines],
             title=header["summary"],
-            description=header.get("description", ""),
             author=call.grant.name or "",
             expected_parent=header.get("parentCommit", ""),
         )

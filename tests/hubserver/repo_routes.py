@@ -119,7 +119,7 @@ class RepoRoutes:
                 {
                     "id": commit.oid,
                     "title": commit.title,
-                    "message": commit.description,
+                    "message": "",
                     "authors": [{"user": commit.author}],
                     "date": timestamp(commit.date),
                 }
