@@ -40,11 +40,7 @@ def test_an_input_is_named_by_its_last_part_but_not_by_a_user_or_a_bucket(uri: s
     [
         ("crawl/a/one", "s3://bucket/data/crawl/a/one.parquet", "crawl/a/one.parquet"),
         ("one.pq", "/home/me/one.pq", "one.pq"),
-        (
-            "c/one",
-            "hf://datasets/me/mine@0123abc/data/c/one.parquet",
-            "hf://datasets/me/mine@0123abc/data/c/one.parquet",
-        ),
+        ("c/one", "hf://datasets/me/a@0123abc/data/c/one.parquet", "hf://datasets/me/a@0123abc/data/c/one.parquet"),
     ],
 )
 def test_a_shard_is_named_below_the_root_of_its_input(name: str, uri: str, named: str) -> None:
