@@ -1,4 +1,4 @@
-"""A producer may die, run twice or be contradicted while a fleet works: nothing partial is ever published."""
+"""A producer may die or run twice while a fleet works: nothing partial is ever published."""
 
 import json
 import os
