@@ -160,10 +160,10 @@ def _counted(shards: Iterable[Both], thresholds: Sequence[float], positive: str)
 
 
 def _cells(both: Both, parts: Sequence[Scores]) -> Iterator[Integers]:
-    """Yield two arrays: the cell of each row's score, and the cell of each row's label.
+    """Yield two arrays with the number of a cell for each row: of its score, and of its label, the other run's score.
 
-    A cell is a narrow range of scores, by number; a higher number means higher scores. `parts` has the quantiles of the
-    scores and the quantiles of the labels, which divide the cells further.
+    A cell is a narrow range of scores; a higher number means higher scores. `parts` has quantiles of the scores and
+    quantiles of the labels. Each quantile splits the cell that contains it.
     """
     for scores, edges in zip((both.scores, both.labels), parts, strict=True):
         keys = keys_of(scores, np.zeros(len(scores), np.int64))

@@ -243,8 +243,9 @@ def exact_edges(
 ) -> list[Edge]:
     """Find the edge of the best rows for each value of `--within` and each share.
 
-    `read` starts a pass over all rows and fills `values`. `rows` is an upper limit of the number of rows. Rows that may be at
-    an edge are kept in memory once there are few enough of them. So most runs are read once, and the largest runs twice.
+    `read` starts a pass over all rows and fills `values`. `rows` is an upper limit of the number of rows. A pass keeps rows
+    in memory for the next ones if at most _MOST_KEPT can be at an edge. So a run of up to _MOST_KEPT rows is read once, and
+    a larger one two or three times.
     """
     keys = np.arange(_MOST_VALUES)  # the known bits of each edge's key; at first there is one edge for each value
     totals: list[int] = []

@@ -1,15 +1,11 @@
 """Flower asks for a password, and shows workers, progress, failures with their traceback, and runs as the ledger has them."""
 
-import base64
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
-from email.message import Message
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import psutil
 import pytest
 
@@ -36,33 +32,14 @@ def flower(fleet: Fleet, faults: InjectedFaults) -> Iterator[Fleet]:
         yield fleet
 
 
-@dataclass(frozen=True)
-class Answer:
-    text: str
-    headers: Message
+def request(path: str, *, method: str = "GET", auth: str | None = LOGIN) -> httpx2.Response:
+    login = httpx2.BasicAuth(*auth.split(":")) if auth else None
+    return httpx2.request(method, f"http://127.0.0.1:{PORT}{path}", auth=login, timeout=10)
 
 
-def request(path: str, *, auth: str | None = LOGIN, method: str = "GET") -> Answer:
-    asked = urllib.request.Request(f"http://127.0.0.1:{PORT}{path}", method=method)
-    if auth:
-        asked.add_header("Authorization", "Basic " + base64.b64encode(auth.encode()).decode())
-    with urllib.request.urlopen(asked, timeout=10) as answer:
-        return Answer(text=answer.read().decode(), headers=answer.headers)
-
-
-def get(path: str, *, auth: str | None = LOGIN) -> Any:
-    """The answer's JSON or text."""
-    text = request(path, auth=auth).text
-    return json.loads(text) if text.startswith(("{", "[")) else text
-
-
-def refused(path: str) -> str | None:
-    """The status and the reason of an answer that is an error."""
-    try:
-        request(path)
-    except urllib.error.HTTPError as error:
-        return f"{error.code} {json.load(error)['error']}"
-    return None
+def get(path: str) -> Any:
+    """The answer's JSON."""
+    return request(path).raise_for_status().json()
 
 
 def worker_name() -> str | None:
@@ -88,26 +65,17 @@ def test_flower_shows_a_run_and_its_pages_lead_to_it_and_no_argument_shows_its_p
     (folder / "000_00002.parquet").write_bytes(b"not Parquet")
     run_id = flower.enqueue(*arguments)
 
-    for path in (
-        "/api/workers",
-        "/runs",
-        f"/runs/{run_id}",
-        "/api/runs",
-        f"/api/runs/{run_id}",
-        f"/api/runs/{run_id}/rows",
-    ):
-        with pytest.raises(urllib.error.HTTPError, match="401"):
-            get(path, auth=None)
+    for path in ("/api/workers", *(f"{api}/runs{run}" for api in ("", "/api") for run in ("", f"/{run_id}"))):
+        assert request(path, auth=None).status_code == 401
+    assert request(f"/api/runs/{run_id}/rows", auth=None).status_code == 401
     for path in ("/workers", "/tasks", "/broker"):
-        assert "Flower counts Celery tasks" in (text := get(path))
-        assert text.count('href="/runs"') == 2  # in the navigation, and in the note
+        page = request(path).text
+        assert "Flower counts Celery tasks" in page
+        assert page.count('href="/runs"') == 2  # in the navigation, and in the note
     arguments = [part for process in psutil.process_iter(["cmdline"]) for part in process.info["cmdline"] or ()]
     assert any("flower" in part for part in arguments)
     assert not any("a-password" in part for part in arguments)
-    with (
-        flower.finalizer(),
-        flower.worker(tiny_model, environment={"SHARDSIFT_LEASE_SECONDS": "1"}),
-    ):
+    with flower.finalizer(), flower.worker(tiny_model, environment={"SHARDSIFT_LEASE_SECONDS": "1"}):
         running = wait_until(lambda: tasks("STARTED"), description="a shard shows while it runs", seconds=120)
         worker = wait_until(worker_name, description="Flower knows the worker")
         online_while_busy = get("/api/workers?status=1")[worker]
@@ -139,19 +107,19 @@ def test_the_pages_say_what_is_missing_and_run_nothing_that_data_holds(fleet: Fl
         with flower_of(on_server, PORT):
             page = request(f"/runs/{spec.run_id}")
             json_of_run = request(f"/api/runs/{spec.run_id}")
-            with pytest.raises(urllib.error.HTTPError, match="404") as unknown:
-                request("/runs/%3Cscript%3Ealert(1)%3C%2Fscript%3E")
-            with pytest.raises(urllib.error.HTTPError, match="405"):
-                request("/api/runs", method="POST")
+            unknown = request("/runs/%3Cscript%3Ealert(1)%3C%2Fscript%3E")
+            posted = request("/api/runs", method="POST")
             server.kill()
-            without_redis = wait_until(lambda: refused(f"/api/runs/{spec.run_id}"), description="the page notices")
+            wait_until(lambda: request(f"/api/runs/{spec.run_id}").is_error, description="the page notices")
+            without_redis = request(f"/api/runs/{spec.run_id}")
             page_without_redis = request(f"/runs/{spec.run_id}")
 
     assert markup not in page.text
     assert "script-src 'self'" in page.headers["Content-Security-Policy"]
     assert json_of_run.headers["Content-Type"].startswith("application/json")
-    assert json.loads(json_of_run.text)["failures"][0]["error"] == markup
-    assert "has no run" in (told := unknown.value.read().decode())
-    assert markup not in told
-    assert without_redis.startswith("503 Redis does not answer")
+    assert json_of_run.json()["failures"][0]["error"] == markup
+    assert (unknown.status_code, posted.status_code, without_redis.status_code) == (404, 405, 503)
+    assert "has no run" in unknown.text
+    assert markup not in unknown.text
+    assert without_redis.json()["error"].startswith("Redis does not answer")
     assert page_without_redis.text == page.text

@@ -46,13 +46,6 @@ class TestTheCommandsThemselves:
         assert short.stdout == long.stdout
         assert "Usage" in short.stdout
 
-    def test_the_shell_completes_them(self) -> None:
-        words = {"_PRODUCER_COMPLETE": "complete_bash", "COMP_WORDS": "producer enq", "COMP_CWORD": "1"}
-
-        done = run_command("producer", environment=words)
-
-        assert done.stdout.split() == ["enqueue"]
-
 
 def test_a_retry_of_a_run_of_this_machine_names_the_command_to_repeat(machine: dict[str, str], tmp_path: Path) -> None:
     spec, done, failed = a_spec(), a_shard("a"), a_shard("b")

@@ -62,7 +62,7 @@ def test_the_example_makes_a_classifier_that_scores(hub: HubServer, machine: dic
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines() if re.fullmatch(r"\w+ +\d+\.\d s", line)] == STEPS
     data = [path for path in hub.files(DATASET) if path.startswith("data/")]
-    labelled = pq.read_table(_saved(hub.read(DATASET, data[0]), tmp_path / "labelled.parquet"))
+    labelled = pq.read_table(pa.BufferReader(hub.read(DATASET, data[0])))
     assert labelled.select(["title", "selftext"]).to_pylist() == rows
     learned = pq.read_table(tmp_path / "study/learned.parquet")
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "study/classifier")
@@ -76,8 +76,3 @@ def test_the_example_makes_a_classifier_that_scores(hub: HubServer, machine: dic
     large, small = (table["topic_label"].to_pylist() for table in (labelled, scored))
     same = sum(one == other for one, other in zip(large, small, strict=True))
     assert f"the same label for {same} of {TEXTS} texts. The small one learned from {learned.num_rows}." in done.stdout
-
-
-def _saved(content: bytes, file: Path) -> Path:
-    file.write_bytes(content)
-    return file

@@ -7,9 +7,7 @@ import shutil
 import signal
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-import pyarrow.parquet as pq
 import pytest
 
 from shardsift.fleet.ledger import Ledger
@@ -21,7 +19,7 @@ from shardsift.producer.planning.plan import plan_run
 from shardsift.producer.status import run_status
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.leftovers import processes_with
-from support.outputs import data_digests, published_rows
+from support.outputs import data_digests
 from support.processes import run_command, started
 from support.small_fleet import enqueue_and_wait
 from support.waiting import wait_until
@@ -54,58 +52,6 @@ def job(shards: Path, tiny_model: Path, tmp_path: Path) -> list[str]:
     """The command, by the stand-in scorer."""
     paths = map(str, ("--input", shards, "--model", tiny_model, "--output", tmp_path / "out"))
     return ["producer", "run", *paths, "--dtype", "float32", "--scorer", STAND_IN]
-
-
-@pytest.mark.slow
-def test_a_run_beside_another_fleet_of_celery_is_the_same(
-    job: list[str], quick_machine: dict[str, str], undisturbed: dict[str, str], tmp_path: Path
-) -> None:
-    (tmp_path / "celeryconfig.py").write_text("raise SystemExit('the configuration of others')")
-    others = {
-        "CELERY_BROKER_URL": "redis://127.0.0.1:1/0",
-        "CELERY_RESULT_BACKEND": "db+nothing://",
-        "CELERY_CONFIG_MODULE": "celeryconfig",
-        "DJANGO_SETTINGS_MODULE": "site.settings",
-        "FORKED_BY_MULTIPROCESSING": "1",
-        "_MP_FORK_LOGFILE_": str(tmp_path / "no" / "folder"),
-        "PICKLE_PROTOCOL": "none",
-        "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "none"),
-    }
-
-    done = run_command(*job, environment=quick_machine | others, folder=tmp_path)
-
-    assert done.returncode == 0, done.stderr
-    assert data_digests(tmp_path / "out") == undisturbed
-
-
-@pytest.mark.slow
-def test_a_run_by_a_drop_list_and_a_refilter_by_another_keep_none_of_their_rows_and_verify_knows_it(
-    job: list[str], shards: Path, quick_machine: dict[str, str], tmp_path: Path
-) -> None:
-    rows = pq.read_table(shards).to_pylist()
-    hosts = sorted({urlsplit(row["url"]).hostname or "" for row in rows})
-    (tmp_path / "hosts.txt").write_text(f"{hosts[0].upper()}.\n")
-    (tmp_path / "urls.jsonl").write_text("".join(f'{{"link": "{row["url"]}"}}\n' for row in rows[::3]))
-    lists = ["--drop-list", "hosts.txt=url", "--drop-list", "urls.jsonl:link=url"]
-    source = ["--input", str(shards)]
-    refilter = ["producer", "refilter", "./out", "--keep-all", "--output", "./again", *source]
-
-    done = [
-        run_command(*command, environment=quick_machine, folder=tmp_path)
-        for command in (
-            [*job, "--keep-all", *lists[:2]],
-            [*refilter, *lists],
-            ["producer", "verify", "./again", *source, "--drop-list", "hosts.txt", "--drop-list", "urls.jsonl"],
-        )
-    ]
-
-    assert [one.returncode for one in done] == [0, 0, 0], [one.stderr for one in done]
-    others = [row for row in rows if urlsplit(row["url"]).hostname != hosts[0]]
-    listed = {row["url"] for row in rows[::3]}
-    kept, again = (published_rows(tmp_path / output)["url"].to_pylist() for output in ("out", "again"))
-    assert sorted(kept) == sorted(row["url"] for row in others)
-    assert sorted(again) == sorted(row["url"] for row in others if row["url"] not in listed)
-    assert 0 < len(again) < len(kept) < len(rows)
 
 
 @pytest.mark.slow

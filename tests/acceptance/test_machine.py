@@ -19,7 +19,6 @@ from shardsift.fleet.presence.announcements import WorkerState, list_machines, l
 from shardsift.fleet.process.broker import queue_length
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
-from support.metadata_services import serving
 from support.nvidia_smi import install_nvidia_smi
 from support.outputs import manifest_lines
 from support.waiting import wait_until
@@ -74,13 +73,7 @@ def test_each_gpu_has_a_worker_which_comes_back_when_it_dies_and_all_stop_togeth
         environments = [psutil.Process(worker.pid).environ() for worker in first]
 
         os.killpg(first[0].pid, signal.SIGKILL)
-        wait_until(
-            lambda: (
-                first[0].pid not in {worker.pid for worker in workers(fleet, "busy")} and len(workers(fleet)) == GPUS
-            ),
-            description="the killed worker is back",
-            seconds=60,
-        )
+        wait_until(lambda: is_replaced(fleet, first[0]), description="the killed worker is back", seconds=60)
         came_back = workers(fleet)
 
         told = time.monotonic()
@@ -102,6 +95,10 @@ def test_each_gpu_has_a_worker_which_comes_back_when_it_dies_and_all_stop_togeth
     assert counts.failed == 0
     assert queue_length(fleet.ledger.redis, fleet.ledger.spec(run_id).queue) >= counts.queued
     assert fleet.ledger.redis.hlen("unacked") <= 1
+
+
+def is_replaced(fleet: Fleet, killed: WorkerState) -> bool:
+    return len(workers(fleet)) == GPUS and killed.pid not in {worker.pid for worker in workers(fleet, "busy")}
 
 
 @pytest.mark.faults
@@ -161,27 +158,6 @@ def test_a_machine_of_a_named_model_leaves_other_runs_alone_and_takes_any_dtype(
 
     assert machine_fleet.ledger.counts(other).queued == 8
     assert "worker start" in machine_fleet.call_producer("status", other).stdout
-
-
-@pytest.mark.faults
-def test_after_a_spot_notice_a_machine_takes_no_other_shard(machine_fleet: Fleet, enqueue: Callable[..., str]) -> None:
-    first = enqueue("first")
-
-    with serving("aws") as cloud:
-        machine_fleet.environment["SHARDSIFT_SPOT_NOTICE_ADDRESS"] = cloud.address
-        with machine_fleet.machine(environment=gpus(1) | {"SHARDSIFT_SPOT_NOTICE": "aws"}) as machine:
-            wait_until(lambda: workers(machine_fleet, "busy"), description="it has a shard", seconds=60)
-            end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 120))
-            cloud.give_notice(time=end)
-            wait_until(lambda: "takes no more shards" in log_of(machine_fleet), description="it idles", seconds=30)
-            second = enqueue("second")
-            time.sleep(12)  # two looks at the ledger
-            machine.terminate()
-            machine.wait(timeout=STOP_SECONDS)
-
-    assert log_of(machine_fleet).count(" starts with ") == 1
-    assert machine_fleet.ledger.counts(first).running == 0
-    assert machine_fleet.ledger.counts(second).queued == 8
 
 
 @pytest.mark.faults

@@ -1,6 +1,5 @@
 """A process that lacks what most have: it works, or one sentence says what is missing."""
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -16,13 +15,6 @@ def test_help_is_whole_without_docstrings() -> None:
 
     assert "score and filter Parquet datasets" in " ".join(usual.stdout.split())
     assert optimized.stdout == usual.stdout
-
-
-def test_a_terminal_without_unicode_shows_what_it_can() -> None:
-    done = run_command("producer", "run", "--help", environment={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
-
-    assert done.returncode == 0
-    assert "--min-score" in done.stdout
 
 
 def test_our_own_files_are_read_in_a_locale_without_unicode(tmp_path: Path) -> None:
@@ -52,16 +44,6 @@ with embedded_redis(Path(sys.argv[1])) as url:
     {code}
 """
     return run_command("python", "-c", script, folder / "data", environment={"PYTHONUTF8": "0", **environment})
-
-
-def test_a_working_folder_that_was_deleted_is_told(machine: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "gone").mkdir()
-    script = f"cd '{tmp_path}/gone' && rmdir '{tmp_path}/gone' && exec '{BIN}/producer' run --input x --model me/none --output o"
-
-    done = subprocess.run(["sh", "-c", script], env=os.environ | machine, capture_output=True, text=True, check=False)
-
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
 
 
 def test_a_user_without_a_home_is_told_to_set_one(tmp_path: Path) -> None:

@@ -1,18 +1,14 @@
 """`producer run --preview`: a sample of the rows scored by a real worker, before anything is published."""
 
 import json
-import signal
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 import shardsift
-from shardsift.fleet.storage.scratch import remove_abandoned
-from support.leftovers import processes_with
 from support.line_files import write_as_lines
-from support.processes import run_command, started
-from support.waiting import wait_until
+from support.processes import run_command
 
 
 @pytest.fixture
@@ -83,27 +79,6 @@ def test_a_preview_fails_for_the_bad_rows_of_its_sample_as_a_run_would(
     assert sum(found["histograms"]["score"]["rows_by_bin"].values()) == 72
     assert found["nearest"] == []
     assert {row["row"] for row in found["best"]} <= set(range(3, 12))
-    assert left_behind(tmp_path) == []
-
-
-@pytest.mark.slow
-def test_a_killed_preview_leaves_no_process_and_its_folder_to_the_next(
-    machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    scratch = tmp_path / "scratch"
-    options = ("--input", shards, "--model", tiny_model, "--output", tmp_path / "out", "--preview", "500", "--keep-all")
-
-    with started("producer", "run", *options, environment=machine, log=tmp_path / "log") as preview:
-        wait_until(
-            lambda: any("Connected to Redis" in log.read_text() for log in scratch.glob("*/state/logs/*/workers.log")),
-            description="workers are started",
-            seconds=120,
-        )
-        preview.send_signal(signal.SIGKILL)
-        preview.wait()
-    wait_until(lambda: not processes_with(scratch), description="every process has ended", seconds=60)
-    remove_abandoned(scratch)
-
     assert left_behind(tmp_path) == []
 
 

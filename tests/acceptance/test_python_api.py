@@ -32,7 +32,6 @@ from support.proxy import Network
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 MODEL = "HuggingFaceFW/fineweb-edu-classifier"  # in docs/python.md; the tests have a small one
-HEAVY = {"torch", "transformers", "celery", "redis", "duckdb", "pyarrow", "numpy"}
 
 
 @pytest.fixture(scope="module")

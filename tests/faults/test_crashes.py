@@ -10,20 +10,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from support.disturbed_runs import ALL_ROWS, WINDOW_ROWS, DisturbedRuns, child_of
+from support.injected_faults import LAUNCH
 from support.waiting import wait_until
 
 
-def poisoned(shards: Path, folder: Path, action: str, *, row: int = 20) -> Path:
+def poisoned(shards: Path, folder: Path, action: str) -> Path:
     """The same shards, but one text of the third does what it says to the process that scores it."""
     folder.mkdir()
     for number, file in enumerate(sorted(shards.glob("*.parquet"))):
         rows = pq.read_table(file)
         if number == 2:
             texts = rows["text"].to_pylist()
-            texts[row] = f"POISON:{action}|"
-            rows = rows.set_column(
-                rows.schema.get_field_index("text"), "text", pa.array(texts, rows.schema.field("text").type)
-            )
+            texts[20] = f"POISON:{action}|"
+            text = rows.schema.field("text")
+            rows = rows.set_column(rows.schema.get_field_index("text"), text, pa.array(texts, text.type))
         pq.write_table(rows, folder / file.name)
     return folder
 
@@ -102,7 +102,7 @@ def process_start_seconds(runs: DisturbedRuns) -> float:
 
 @pytest.mark.faults
 def test_a_lack_of_memory_is_retried_later_and_ends_no_process(runs: DisturbedRuns) -> None:
-    runs.faults.at("shardsift.worker.shard.window_scoring:WindowScoring.launch", "before", "memory error")
+    runs.faults.at(LAUNCH, "before", "memory error")
     run_id = runs.enqueue()
 
     with runs.finalizer(), runs.worker() as worker:

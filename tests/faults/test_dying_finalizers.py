@@ -19,7 +19,7 @@ from shardsift.fleet.process.children import Child
 from shardsift.producer.publishing.publish import finalize_run
 from support.disturbed_runs import SHARD_ROWS, DisturbedRuns
 from support.fleet import Fleet, new_fleet
-from support.injected_faults import InjectedFaults
+from support.injected_faults import STAGE, STORE_RECEIPT, InjectedFaults
 from support.outputs import data_digests, manifest_lines
 from support.small_fleet import enqueue_and_wait, work
 from support.waiting import wait_until
@@ -29,9 +29,7 @@ MOVE = "shardsift.fleet.storage.folder:FolderOutput._move_into_place"
 WRITE = "shardsift.fleet.storage.folder:FolderOutput._write"
 REMOVE_STAGED = "shardsift.fleet.storage.folder:FolderOutput._remove_staged"
 TIDY = "shardsift.fleet.storage.folder:FolderOutput.tidy"
-STAGE = "shardsift.fleet.storage.folder:FolderOutput.stage"
 MOVE_ROWS = "shardsift.fleet.ledger.ledger:Ledger.move_rows"
-STORE_RECEIPT = "shardsift.fleet.storage.folder:FolderOutput.store_receipt"
 RECORD = "shardsift.fleet.ledger.ledger:Ledger.record_publication"
 
 
@@ -267,9 +265,8 @@ class TestARunThatKeepsEachTextOnce:
         with unique.finalizer() as zombie:
             wait_until(unique.faults.fired, description="it is frozen in the middle of leaving out rows")
             publish(unique, run_id)
-            os.kill(
-                zombie.pid, signal.SIGCONT
-            )  # at the end of the block, it is told to stop, and comes to its end first
+            # At the end of the block, it is told to stop, and comes to its end first.
+            os.kill(zombie.pid, signal.SIGCONT)
         publish(unique, run_id)
 
         check_published_once(unique, run_id)

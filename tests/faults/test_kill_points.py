@@ -6,14 +6,12 @@ import pytest
 
 from shardsift.fleet.ledger.records import Steering
 from support.disturbed_runs import DisturbedRuns
+from support.injected_faults import COMPLETE, STAGE, STORE_RECEIPT
 
 CLAIM = "shardsift.fleet.ledger.ledger:Ledger.claim"
 SAVE = "shardsift.fleet.ledger.ledger:Ledger.save_scores"
-STAGE = "shardsift.fleet.storage.folder:FolderOutput.stage"
-RECEIPT = "shardsift.fleet.storage.folder:FolderOutput.store_receipt"
-COMPLETE = "shardsift.fleet.ledger.ledger:Ledger.complete"
 SEND = "shardsift.fleet.ledger.ledger:Ledger.take_due"
-POINTS = [*product((CLAIM, SAVE, STAGE, RECEIPT, COMPLETE), ("before", "after")), (SEND, "after")]
+POINTS = [*product((CLAIM, SAVE, STAGE, STORE_RECEIPT, COMPLETE), ("before", "after")), (SEND, "after")]
 
 
 @pytest.mark.faults

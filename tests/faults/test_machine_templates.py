@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -120,24 +120,16 @@ def test_the_script_publishes_a_run_and_stops_in_time(
         assert (home / "scontrol").read_text() == "requeue 42\n"
 
 
-def test_a_slurm_job_that_ends_idle_does_not_come_back(machine_fleet: Fleet, home: Path) -> None:
-    platform = slurm(home)
-    script = home / "worker.sh"
+@pytest.mark.parametrize(("lease", "exit_code"), [("3", 0), ("soon", 2)], ids=["idle", "a wrong setting"])
+def test_a_slurm_job_that_ends_by_itself_does_not_come_back(
+    lease: str, exit_code: int, machine_fleet: Fleet, home: Path
+) -> None:
+    platform, script = slurm(home), home / "worker.sh"
     script.write_text(SLURM_SCRIPT.read_text().replace("--exit-when-idle 10m", "--exit-when-idle 1s"))
+    (home / "worker.env").write_text(f"SHARDSIFT_LEASE_SECONDS={lease}\n")
 
-    with machine_of(Platform(command=["bash", str(script)], environment=platform.environment), machine_fleet) as job:
+    with machine_of(replace(platform, command=["bash", str(script)]), machine_fleet) as job:
         job.wait(timeout=60)
 
-    assert job.returncode == 0, machine_fleet.log("machine").read_text()
-    assert not (home / "scontrol").exists()
-
-
-def test_a_slurm_job_with_a_wrong_setting_fails_and_does_not_come_back(machine_fleet: Fleet, home: Path) -> None:
-    platform = slurm(home)
-    (home / "worker.env").write_text("SHARDSIFT_LEASE_SECONDS=soon\n")
-
-    with machine_of(platform, machine_fleet) as job:
-        job.wait(timeout=60)
-
-    assert job.returncode == 2
+    assert job.returncode == exit_code, machine_fleet.log("machine").read_text()
     assert not (home / "scontrol").exists()

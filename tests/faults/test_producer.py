@@ -1,4 +1,4 @@
-"""A producer may die, run twice or be contradicted while a fleet works: nothing partial is ever published."""
+"""A producer may die or run twice while a fleet works: nothing partial is ever published."""
 
 import json
 import os
@@ -10,9 +10,8 @@ from subprocess import CompletedProcess
 import pytest
 
 from support.disturbed_runs import DisturbedRuns
-from support.finalizer_runs import publish_as_other_run
 from support.injected_faults import STAND_IN
-from support.processes import BIN, run_command, started
+from support.processes import BIN, run_command
 from support.waiting import wait_until
 
 RESERVE = "shardsift.fleet.storage.folder:FolderOutput.reserve"
@@ -105,18 +104,3 @@ def test_the_same_command_twice_at_once_adds_each_shard_once(runs: DisturbedRuns
     assert reports[0]["run_id"] == reports[1]["run_id"]
     assert sum(report["added"] for report in reports) == 6
     runs.check_each_row_scored_once(reports[0]["run_id"])
-
-
-@pytest.mark.faults
-def test_a_watched_run_ends_with_the_reason_if_publishing_cannot_succeed(runs: DisturbedRuns) -> None:
-    """Another run's manifest appears in the output after this run has reserved it."""
-    log = runs.fleet.log("producer")
-    run_id = run_id_of(enqueue(runs))
-    publish_as_other_run(runs.output)
-    command = started("producer", "status", run_id, "--watch", environment=runs.fleet.environment, log=log)
-
-    with command as waiting, runs.served():
-        waiting.wait(timeout=60)
-
-    assert waiting.returncode == 1
-    assert "the data of another run, other" in log.read_text()

@@ -16,6 +16,7 @@ import redis
 from shardsift.producer.local.demo_data import write_shards
 from support.disturbed_runs import DisturbedRuns
 from support.fleet import Fleet
+from support.injected_faults import STORE_RECEIPT
 from support.ports import unused_port
 from support.processes import started
 from support.proxy import proxied
@@ -27,7 +28,6 @@ TOKEN = "hf_TheTokenOfTheHubThatNobodySees"
 FLOWER_PASSWORD = "pass-w0rd-of-flower"
 SIGNATURE = "s1gnature-of-an-address"  # as `tests/inject` raises it
 SECRETS = (PASSWORD, TOKEN, FLOWER_PASSWORD, SIGNATURE)
-RECEIPT = "shardsift.fleet.storage.folder:FolderOutput.store_receipt"
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_no_secret_is_in_anything_that_others_may_read(
     runs.shards = tmp_path / "shards"
     write_shards(runs.shards, shards=3, rows=24, seed=4)
     runs.faults.use_stand_in(seconds_a_batch=0.1)
-    runs.faults.at(RECEIPT, "before", "signed error")
+    runs.faults.at(STORE_RECEIPT, "before", "signed error")
     run_id = runs.enqueue()
     (runs.shards / "000_00002.parquet").write_bytes(b"no Parquet")
     look_at_redis(seen, runs.fleet.redis_url)

@@ -15,13 +15,13 @@ from shardsift.fleet.process.children import Child
 from shardsift.fleet.process.settings import Settings
 from shardsift.worker.service.parent import _CHILD_LATE_SECONDS, _PARENT_LATE_SECONDS
 from support.disturbed_runs import ALL_ROWS, DisturbedRuns, child_of
+from support.injected_faults import LAUNCH, STAGE
 from support.leftovers import is_alive
 from support.metadata_services import Service, serving
 from support.waiting import wait_until
 
 ROWS_A_BATCH = 4
 SECONDS = 10
-LAUNCH = "shardsift.worker.shard.window_scoring:WindowScoring.launch"
 LESS_TIME = {"SHARDSIFT_STOP_SECONDS": "4"}  # of workers that use all of it, so that a busy machine has time too
 
 
@@ -135,7 +135,7 @@ def test_after_a_spot_notice_a_worker_gives_its_shard_back_takes_no_other_and_st
 @pytest.mark.faults
 @pytest.mark.parametrize(
     ("place", "fault"),
-    [(LAUNCH, "hang"), ("shardsift.fleet.storage.folder:FolderOutput.stage", "hang"), (LAUNCH, "hang locked")],
+    [(LAUNCH, "hang"), (STAGE, "hang"), (LAUNCH, "hang locked")],
     ids=["in a batch", "in an upload", "deaf to signals"],
 )
 def test_a_hung_worker_is_ended_in_time_and_its_shard_given_back(place: str, fault: str, runs: DisturbedRuns) -> None:

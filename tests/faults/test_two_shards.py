@@ -7,16 +7,13 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from shardsift.fleet.ledger.records import Steering
 from shardsift.fleet.presence.announcements import ANNOUNCE_SECONDS, list_workers
 from shardsift.fleet.process.children import Child
 from support.disturbed_runs import SHARD_ROWS, SHARDS, WINDOW_ROWS, DisturbedRuns, child_of
-from support.injected_faults import InjectedFaults
+from support.injected_faults import LAUNCH, STAGE, InjectedFaults
 from support.leftovers import is_alive
 from support.waiting import wait_until
 
-UPLOAD = "shardsift.fleet.storage.folder:FolderOutput.stage"
-LAUNCH = "shardsift.worker.shard.window_scoring:WindowScoring.launch"
 WINDOWS = SHARD_ROWS // WINDOW_ROWS
 STALL_SECONDS = 1
 
@@ -32,7 +29,7 @@ def worker_with_two_shards(runs: DisturbedRuns, run_id: str, **settings: str) ->
 @pytest.fixture
 def slow(runs: DisturbedRuns, faults: InjectedFaults) -> DisturbedRuns:
     faults.use_stand_in(rows_a_batch=2, seconds_a_batch=0.2)
-    faults.at(UPLOAD, "before", "hang")
+    faults.at(STAGE, "before", "hang")
     runs.lease_seconds = 300
     return runs
 
@@ -52,7 +49,7 @@ def test_a_killed_process_gives_both_shards_back_at_once(slow: DisturbedRuns) ->
 
 @pytest.mark.faults
 def test_a_process_that_is_killed_between_two_tasks_gives_its_shard_back_at_once(runs: DisturbedRuns) -> None:
-    runs.faults.at(UPLOAD, "before", "hang", passes=2 * (SHARDS - 1))
+    runs.faults.at(STAGE, "before", "hang", passes=2 * (SHARDS - 1))
     runs.lease_seconds = 300
     run_id = runs.enqueue()
 
@@ -114,14 +111,3 @@ def test_a_fault_of_the_device_does_not_count_against_the_shard_that_is_stored(s
     slow.check_nothing_lost_nothing_twice(run_id)
     attempts = [line["attempt"] for line in slow.manifest()]
     assert attempts == [1, 2, 1, 1, 1, 1]
-
-
-@pytest.mark.faults
-def test_the_only_worker_that_a_run_may_have_has_two_shards_too(slow: DisturbedRuns) -> None:
-    run_id = slow.enqueue()
-    slow.fleet.ledger.steer(run_id, Steering(max_workers=1))
-
-    with worker_with_two_shards(slow, run_id, SHARDSIFT_STOP_SECONDS="4"):
-        workers = {shard.worker for shard in slow.fleet.ledger.running_shards(run_id)}
-
-    assert len(workers) == 1

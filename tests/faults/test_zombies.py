@@ -9,11 +9,8 @@ import pytest
 
 from shardsift.fleet.process.children import Child
 from support.disturbed_runs import ALL_ROWS, SHARD_ROWS, DisturbedRuns, child_of
+from support.injected_faults import COMPLETE, STAGE, STORE_RECEIPT
 from support.waiting import wait_until
-
-STAGE = "shardsift.fleet.storage.folder:FolderOutput.stage"
-RECEIPT = "shardsift.fleet.storage.folder:FolderOutput.store_receipt"
-COMPLETE = "shardsift.fleet.ledger.ledger:Ledger.complete"
 
 
 def thaw(worker: Child) -> None:
@@ -28,7 +25,7 @@ def frozen_shard(runs: DisturbedRuns, run_id: str) -> str:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize(("place", "moment"), [(STAGE, "after"), (RECEIPT, "after"), (COMPLETE, "before")])
+@pytest.mark.parametrize(("place", "moment"), [(STAGE, "after"), (STORE_RECEIPT, "after"), (COMPLETE, "before")])
 def test_a_worker_that_comes_back_after_another_did_its_shard_changes_nothing_and_continues(
     place: str, moment: str, runs: DisturbedRuns
 ) -> None:

@@ -13,20 +13,7 @@ from hubserver.repos import File, Operation, Repo
 from hubserver.wire import Call, Reply, Route, json_reply
 
 REGULAR_MAX_BYTES = 10 << 20
-LARGE_SUFFIXES = (
-    ".parquet",
-    ".png",
-    ".safetensors",
-    ".bin",
-    ".arrow",
-    ".gz",
-    ".zst",
-    ".npy",
-    ".npz",
-    ".onnx",
-    ".pt",
-    ".zip",
-)
+LARGE_SUFFIXES = (".parquet", ".png", ".safetensors", ".bin", ".arrow", ".gz", ".zst", ".npy", ".onnx", ".pt", ".zip")
 
 
 class CommitRoutes:
@@ -59,7 +46,6 @@ class CommitRoutes:
             revision,
             [self._operation(repo, key, value) for key, value in lines],
             title=header["summary"],
-            description=header.get("description", ""),
             author=call.grant.name or "",
             expected_parent=header.get("parentCommit", ""),
         )
@@ -96,13 +82,8 @@ class CommitRoutes:
 
 
 def commit_lines(body: bytes) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
-    try:
-        lines = [json.loads(line) for line in body.splitlines() if line.strip()]
-        (first, header), *rest = [(line["key"], line["value"]) for line in lines]
-    except (ValueError, KeyError, TypeError) as error:
-        raise bad_request(f"The commit is not lines of JSON with a key and a value: {error}") from error
-    if first != "header" or not header.get("summary"):
-        raise bad_request("The commit must begin with a header that has a summary")
+    lines = [json.loads(line) for line in body.splitlines() if line.strip()]
+    (_, header), *rest = [(line["key"], line["value"]) for line in lines]
     return header, rest
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from hubserver.access import TYPES, Hub, type_of_prefix
-from hubserver.errors import bad_request, entry_not_found
+from hubserver.errors import entry_not_found
 from hubserver.repos import File, Repo, folders_of, subtree
 from hubserver.wire import Call, Reply, Route, json_reply
 
@@ -72,8 +72,7 @@ def file_reply(content: bytes, *, wanted: str | None, headers: dict[str, str]) -
     if wanted is None:
         return Reply(headers=headers, body=content)
     match = re.fullmatch(r"bytes=(\d+)-(\d*)", wanted)
-    if match is None:
-        raise bad_request(f"Unsupported range: {wanted}")
+    assert match, f"Unsupported range: {wanted}"
     start, last = int(match[1]), int(match[2] or len(content))
     if start >= len(content):
         return Reply(status=416, headers={**headers, "Content-Range": f"bytes */{len(content)}"})

@@ -74,22 +74,14 @@ class RepoRoutes:
     def info(self, call: Call, types: str, repo_id: str, revision: str = MAIN) -> Reply:
         repo = self._hub.readable(call.grant, TYPES[types], repo_id)
         commit = repo.commit_at(revision)
-        with_blobs = call.query.get("blobs", "").lower() in ("1", "true")
         return json_reply(
             {
                 "id": repo_id,
-                "author": repo_id.split("/")[0],
                 "sha": commit.oid,
                 "lastModified": timestamp(commit.date),
-                "createdAt": timestamp(repo.created),
                 "private": repo.private,
-                "gated": False,
-                "disabled": False,
-                "downloads": 0,
-                "likes": 0,
-                "tags": [],
                 "cardData": self._card_data(commit),
-                "siblings": [sibling(path, commit.tree[path], with_blobs) for path in sorted(commit.tree)],
+                "siblings": [{"rfilename": path} for path in sorted(commit.tree)],
             }
         )
 
@@ -127,7 +119,7 @@ class RepoRoutes:
                 {
                     "id": commit.oid,
                     "title": commit.title,
-                    "message": commit.description,
+                    "message": "",
                     "authors": [{"user": commit.author}],
                     "date": timestamp(commit.date),
                 }
@@ -140,15 +132,6 @@ def card_metadata(content: str) -> Any:
     """Parse the YAML between the `---` lines at the top of a card. Returns None if there is no such block."""
     match = re.match(r"---\s*\n(.*?)^---\s*$", content.replace("\r\n", "\n"), re.DOTALL | re.MULTILINE)
     return yaml.safe_load(match[1]) if match else None
-
-
-def sibling(path: str, file: File, with_blobs: bool) -> dict[str, Any]:
-    entry: dict[str, Any] = {"rfilename": path}
-    if with_blobs:
-        entry |= {"size": file.size, "blobId": file.git_oid}
-        if file.lfs:
-            entry["lfs"] = {"sha256": file.sha256, "size": file.size, "pointerSize": file.pointer_size}
-    return entry
 
 
 def requested_id(call: Call, body: dict[str, Any]) -> str:

@@ -80,7 +80,6 @@ class Commit:
     oid: str
     parent: str | None
     title: str
-    description: str
     author: str  # the name of the token
     date: datetime
     operations: tuple[Operation, ...]
@@ -123,7 +122,6 @@ class Repo:
         *,
         title: str,
         author: str,
-        description: str = "",
         expected_parent: str = "",
     ) -> Commit:
         """Commit all operations or none. The first commit creates the branch."""
@@ -136,7 +134,6 @@ class Repo:
                 oid=self._new_oid(),
                 parent=head.oid if head else None,
                 title=title,
-                description=description,
                 author=author,
                 date=datetime.now(UTC),
                 operations=operations,

@@ -5,10 +5,9 @@ Connects the parts. The `*_routes.py` files implement the requests.
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from hubserver.access import Hub, Tokens
 from hubserver.bucket_routes import BucketRoutes
@@ -137,35 +136,9 @@ class HubServer:
     def forget_requests(self) -> None:
         self._wire.log.clear()
 
-    def fault(
-        self,
-        path_regex: str,
-        method: str | None = None,
-        status: int | None = 503,
-        times: int = 1,
-        headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        drop: bool = False,
-        drop_after: bool = False,
-        delay_seconds: float = 0.0,
-    ) -> None:
-        """Answer the next `times` matching requests with this status, and without effect.
-
-        `path_regex` is matched with the path as sent. `drop` closes the connection instead of answering. `drop_after`
-        closes it after the request took effect, so that only the response is lost. `status=None` answers normally,
-        after `delay_seconds`. If `body` is None, the response has the Hub's message for the status.
-        """
-        fault = WireFault(
-            path=re.compile(path_regex),
-            method=method,
-            status=status,
-            headers=dict(headers or {}),
-            body=body,
-            drop=drop,
-            drop_after=drop_after,
-            delay_seconds=delay_seconds,
-        )
-        self._faults.add(fault, times)
+    def fault(self, path_regex: str, times: int = 1, **fault: Any) -> None:
+        """Inject a `WireFault` of these fields into the next `times` requests whose path, as sent, matches."""
+        self._faults.add(WireFault(path=re.compile(path_regex), **fault), times)
 
     @property
     def faults_left(self) -> int:

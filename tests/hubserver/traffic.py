@@ -8,10 +8,6 @@ from dataclasses import dataclass, field
 HUB_MESSAGES = {
     409: "Another commit operation is in progress for this repository. Please try again later.",
     412: "A commit has happened since. Please refresh and try again.",
-    429: "We had to rate limit you, you hit the quota of requests for your account.",
-    500: "Internal Error - We're working hard to fix this as soon as possible!",
-    503: "Service Unavailable",
-    504: "Gateway Timeout",
 }
 
 
@@ -28,9 +24,15 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class WireFault:
+    """A request that matches is answered with this status and without effect.
+
+    `drop` closes the connection instead of answering. `drop_after` closes it after the request took effect: the response
+    is lost.
+    """
+
     path: re.Pattern[str]
-    method: str | None  # None matches every method
-    status: int | None  # None answers normally, after the delay
+    method: str | None = None  # None matches every method
+    status: int | None = 503  # None answers normally, after the delay
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes | None = None  # None sends the Hub's message for the status
     drop: bool = False

@@ -16,7 +16,7 @@ from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
 from hubserver.access import ANONYMOUS, UNKNOWN, Grant, Tokens
-from hubserver.errors import HubError, bad_request, invalid_token
+from hubserver.errors import HubError, invalid_token
 from hubserver.traffic import Request, WireFault, WireFaults
 
 MOST_BYTES = 1 << 30  # of a request
@@ -51,10 +51,7 @@ class Call:
     grant: Grant
 
     def json(self) -> Any:
-        try:
-            return json.loads(self.body)
-        except ValueError as error:
-            raise bad_request(f"The body is not JSON: {error}") from error
+        return json.loads(self.body)
 
 
 Handler = Callable[..., Reply]
@@ -168,15 +165,8 @@ class WireHandler(RequestHandler):
         )
 
     def _note(self, call: Call, *, status: int) -> None:
-        self.wire.log.append(
-            Request(
-                method=call.method,
-                path=call.path,
-                token_name=call.grant.name,
-                status=status,
-                bytes_in=len(call.body),
-            )
-        )
+        about = {"method": call.method, "path": call.path, "token_name": call.grant.name}
+        self.wire.log.append(Request(**about, status=status, bytes_in=len(call.body)))
 
     def _send(self, reply: Reply) -> None:
         self.set_status(reply.status)

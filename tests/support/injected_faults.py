@@ -11,6 +11,12 @@ ROOT = Path(__file__).parents[2]
 PYTHONPATH = f"{_INJECT}:{ROOT}"  # with it, a process finds the stand-in
 STAND_IN = "stand-in"  # its name for `--scorer`
 
+# Places of faults that several tests use.
+LAUNCH = "shardsift.worker.shard.window_scoring:WindowScoring.launch"
+STAGE = "shardsift.fleet.storage.folder:FolderOutput.stage"
+STORE_RECEIPT = "shardsift.fleet.storage.folder:FolderOutput.store_receipt"
+COMPLETE = "shardsift.fleet.ledger.ledger:Ledger.complete"
+
 
 @dataclass
 class InjectedFaults:

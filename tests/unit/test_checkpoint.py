@@ -29,12 +29,6 @@ def test_scores_come_back_bit_by_bit_with_errors_and_what_is_missing(missing: li
     assert back.in_float32 == 2
 
 
-def test_a_row_and_score_costs_four_bytes() -> None:
-    scores = Scores(values=np.zeros((8192, 1), dtype=np.float32))
-
-    assert len(to_bytes([scores], [DIGEST])) < 8192 * 4 + 150
-
-
 STORED = to_bytes([some_scores(missing=[])], [DIGEST])
 
 

@@ -21,15 +21,12 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_cpu_affinity_limits_cpus_and_physical_cores(machine: Path) -> None:
-    assert cores.cpu_count() == 6
-    assert cores.cpu_count(only_physical_cores=True) == 3
-
-
 @pytest.mark.parametrize(
     ("quota", "cpus", "physical"), [("max 100000", 6, 3), ("250000 100000", 3, 3), ("50000 100000", 1, 1)]
 )
-def test_the_quota_of_a_container_limits_both(machine: Path, quota: str, cpus: int, physical: int) -> None:
+def test_the_cpu_affinity_and_the_quota_of_a_container_limit_cpus_and_physical_cores(
+    machine: Path, quota: str, cpus: int, physical: int
+) -> None:
     (machine / "cpu.max").write_text(f"{quota}\n")
 
     assert (cores.cpu_count(), cores.cpu_count(only_physical_cores=True)) == (cpus, physical)

@@ -1,6 +1,5 @@
 """The demo's texts depend only on the seed and separate training from scoring, and its claim is checked on real files."""
 
-from itertools import islice
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -8,15 +7,9 @@ import pyarrow.parquet as pq
 from shardsift.producer.local.demo import differing_files, published_digests
 from shardsift.producer.local.demo_data import (
     PARAGRAPHS,
-    Document,
     Part,
-    documents,
     write_shards,
 )
-
-
-def take(count: int, *, seed: int = 0, part: Part = Part.SHARDS) -> list[Document]:
-    return list(islice(documents(seed, part=part), count))
 
 
 def test_a_seed_gives_the_same_bytes_however_many_shards_and_another_seed_others(tmp_path: Path) -> None:
@@ -37,16 +30,6 @@ def test_training_and_shards_share_no_paragraph() -> None:
 
     assert set(table["part"].to_pylist()) == set(Part)
     assert len(set(paragraphs)) == len(paragraphs) > 4000
-
-
-def test_about_half_of_the_texts_are_educational() -> None:
-    texts = take(3000)
-
-    educational = sum(document.grade >= 3 for document in texts) / len(texts)
-
-    assert 0.45 <= educational <= 0.55
-    assert all((document.grade >= 3) == (document.source in ("reference", "docstrings")) for document in texts)
-    assert all(0 <= document.grade <= 5 for document in texts)
 
 
 def digests(folder: Path, content: bytes) -> dict[str, str]:

@@ -21,8 +21,6 @@ def repo_id(user: str = "me", model: str = EDU, *crawls: str) -> str:
     "model",
     [
         "/models/my classifier (v2)/",
-        "./--odd..name.git",
-        "org/" + "long-" * 40,
         "/модели/классификатор",
         "org/" + "a" * 49 + "-" * 3 + "b" * 49,
     ],
@@ -43,11 +41,7 @@ def test_the_default_repository_of_several_crawls_names_none() -> None:
 @pytest.mark.parametrize(
     ("output", "public", "says"),
     [
-        (
-            "ftp://host/folder",
-            False,
-            "--output ftp://host/folder is of a kind that cannot be written to. Name a folder",
-        ),
+        ("ftp://host/folder", False, "--output ftp://host/folder is of a kind that cannot be written to"),
         ("s3://bucket/out", False, "--output s3://bucket/out cannot be used: Install s3fs"),
         *(
             (uri, True, f"written hf://datasets/.*, not {uri}")
@@ -55,7 +49,6 @@ def test_the_default_repository_of_several_crawls_names_none() -> None:
         ),
         ("out", True, "--public is for an output on the Hub"),
         ("hf:/datasets/me/kept", False, "Write hf://datasets/me/kept, or ./hf:/datasets/me/kept for that folder"),
-        ("s3:/bucket/out", False, "Write s3://bucket/out, or"),
         ("file:/data/out", False, "Write file:///data/out, or"),
     ],
 )
@@ -82,9 +75,7 @@ def test_a_link_to_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None
 )
 def test_a_file_and_a_folder_of_one_path_are_refused_before_any_is_scored(file: str, below: str) -> None:
     for names in ((file, below), (below, "z", file)):
-        with pytest.raises(
-            UsageError, match=f"{file}.parquet would be published as data/{file}.parquet, which is a folder"
-        ):
+        with pytest.raises(UsageError, match=f"would be published as data/{file}.parquet, which is a folder"):
             check_layout(a_spec(), tuple(map(a_shard, names)))
     assert check_layout(a_spec(), (a_shard(file), a_shard(f"{file}/y"), a_shard(f"{file}.parquet"))) is not None
 

@@ -1,6 +1,5 @@
 """The arithmetic of an estimate: rows by the size of files, tokens by passages and labels, hours by speeds, costs by prices."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +33,7 @@ def test_rows_are_scaled_by_the_bytes_of_the_files() -> None:
     ("options", "number", "tokens"),
     [
         ({}, 5, 5),
-        ({}, 500, 10),
-        ({"passages": "head+tail"}, 5, 5),
         ({"passages": "head+middle+tail"}, 500, 30),
-        ({"passages": "stride:4"}, 500, 500),
         ({"zero_shot": ZeroShot(labels=("sport", "climate change"))}, 500, 20),
         ({"zero_shot": ZeroShot(labels=("sport", "climate change")), "passages": "head+tail"}, 500, 40),
     ],
@@ -55,13 +51,10 @@ def test_a_text_fills_its_passages_and_meets_every_label(options: dict[str, Any]
     ("device", "name"),
     [
         ("Tesla T4", "T4"),
-        ("NVIDIA L4", "L4"),
         ("NVIDIA L40S", "L40S"),
         ("NVIDIA A100-SXM4-80GB", "A100"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000"),
-        ("NVIDIA H100 80GB HBM3", "H100"),
         ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
-        ("NVIDIA L40", None),
         ("cpu", None),
     ],
 )
@@ -114,15 +107,5 @@ def test_the_screen_says_about_when_a_figure_is_from_a_sample() -> None:
         "estimate: about 211,000,000 rows, about 77,100,000,000 tokens, from 1,000 rows of 4 shards",
         "  H200: 95.00 to 284.00 hours, estimated from its peak, not measured; 475.00 to 1,420.00 at 5.00 an hour, list price "
         "of Hugging Face Jobs on 2026-11-21",
-        "  Starts of workers and their idle time come on top.",
-    ]
-
-
-def test_a_small_input_has_no_hours_and_prices_that_round_to_nothing() -> None:
-    small = replace(H200, gpu_hours=HOURS * 1e-8)
-
-    assert list(replace(ESTIMATE, rows=2, rows_are_counted=True, tokens=8, devices=(small,)).lines()) == [
-        "estimate: 2 rows, about 8 tokens, from 1,000 rows of 4 shards",
-        "  under a minute of work on each kind of GPU; a CPU takes far longer",
         "  Starts of workers and their idle time come on top.",
     ]

@@ -27,7 +27,6 @@ def a_file(path: Path, columns: list[str]) -> Path:
         ("hf", {"xet_hash": "d4"}, "xet:d4"),
         (("s3", "s3a"), {"ETag": '"9b2cf535f27731c9-3"'}, "etag:9b2cf535f27731c9-3"),
         (("gs", "gcs"), {"md5Hash": "XrY7u+Ae7tCTyyK7j1rNww==", "etag": "CJ"}, "etag:XrY7u+Ae7tCTyyK7j1rNww=="),
-        (("abfs", "az"), {"etag": "0x8DC0"}, "etag:0x8DC0"),
     ],
 )
 def test_a_service_that_knows_the_content_is_believed(protocol: object, info: dict[str, Any], identity: str) -> None:
@@ -37,9 +36,7 @@ def test_a_service_that_knows_the_content_is_believed(protocol: object, info: di
 @pytest.mark.parametrize(
     ("protocol", "info"),
     [
-        ("memory", {}),
         (("file", "local"), {"mtime": 1.0}),
-        (("http", "https"), {"ETag": '"by the time"'}),
         (("s3", "s3a"), {"ETag": 'W/"weak"'}),
     ],
 )

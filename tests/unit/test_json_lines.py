@@ -75,22 +75,14 @@ def test_whatever_the_values_and_blocks_rows_are_what_python_wrote(
     ("values", "kind"),
     [
         (['"2024-02-29T00:00:00Z"', '"2024-03-01T10:00:00Z"'], "string"),
-        (["1", "null", "-3"], "int64"),
-        (["1", "2.5"], "double"),
         (["NaN", "-Infinity", "1"], "double"),
         (["18446744073709551615", "0"], "uint64"),
-        (["true", "null"], "bool"),
-        (["null"], "json"),
         (["{}", "null"], "json"),
         (["[]", "[null]"], "list<item: json>"),
         (["[" * 99 + "]" * 99], "list<item: " * 65 + "json" + ">" * 65),
         ([json.dumps({str(key): 1}) for key in range(300)], "json"),
         (['{"a: b, c": 1}'], "json"),
-        (['{"a.b": {"c": {}}}'], "struct<a.b: struct<c: json>>"),
-        (["[]", "null", '["a"]'], "list<item: string>"),
-        (["[[1], []]"], "list<item: list<item: int64>>"),
         (['[{"a": 1}, {"b": "x"}]'], "list<item: struct<a: int64, b: string>>"),
-        (['{"a b": {"c": [1.5]}}'], "struct<a b: struct<c: list<item: double>>>"),
     ],
 )
 def test_the_type_of_a_field_is_that_of_its_values(tmp_path: Path, values: list[str], kind: str) -> None:
@@ -104,11 +96,8 @@ def test_the_type_of_a_field_is_that_of_its_values(tmp_path: Path, values: list[
 @pytest.mark.parametrize(
     ("most", "other", "kind"),
     [
-        ("3", "false", "int64"),
         ('"a"', "1", "string"),
         ('{"y": {"z": "a"}}', '{"y": {"z": {}}}', "struct<y: struct<z: string>>"),
-        ("-1", "18446744073709551615", "int64"),
-        ("1", "184467440737095516150", "int64"),
         ("0.5", "1e400", "double"),
         ("1", "[" * 600 + "]" * 600, "int64"),
         ("1", '{"\\ud800": 1}', "int64"),

@@ -10,7 +10,6 @@ from shardsift.fleet.run.model import Model
 from shardsift.fleet.run.receipt import Histogram
 from shardsift.fleet.run.spec import disclosed_spec
 from shardsift.fleet.storage.manifest import Manifest, files_digest, joined, read_manifest
-from shardsift.producer.publishing.card import dataset_card
 from support.records import a_manifest, a_receipt, a_scoring_receipt, a_shard, a_spec
 
 RUN = a_spec().run_id
@@ -56,23 +55,6 @@ def test_a_manifest_says_what_was_written() -> None:
     assert [
         replace(receipt, data=a.data, scores=a.scores) for receipt, a in zip(read.receipts, receipts, strict=True)
     ] == [*receipts]
-
-
-def test_a_dataset_of_several_runs_has_the_subsets_of_all() -> None:
-    base = a_spec()
-    more = a_spec(extends=base.run_id, input_uris=("/web",), crawl=None, subsets=("2023",))
-    last = a_spec(extends=more.run_id, crawl="CC-MAIN-2024-05")
-    there = None
-
-    for spec, shard in ((base, a_shard()), (more, a_shard("2023/a")), (last, a_shard("CC-MAIN-2024-05/a"))):
-        receipts = [a_receipt(spec.run_id, shard)]
-        there = joined(there, Manifest(run_id=spec.run_id, spec=spec, receipts=receipts, shards=1, card_sha256=""))
-
-    assert there is not None
-    assert there.run_ids == (base.run_id, more.run_id, last.run_id)
-    assert there.spec.subset_names == ("2023", "CC-MAIN-2024-05", "CC-MAIN-2024-10")
-    card = dataset_card(there.spec, there.receipts).decode()
-    assert all(f"path: data/{name}/**/*.parquet" in card for name in there.spec.subset_names)
 
 
 def test_a_flipped_bit_is_found_or_changes_nothing_that_is_read() -> None:

@@ -22,7 +22,6 @@ POOLS = []  # a buffer outlives its use
 
 KINDS: dict[str, Callable[[list[str]], pa.Array]] = {
     "string": lambda texts: pa.array(texts),
-    "large string": lambda texts: pa.array(texts, pa.large_string()),
     "view": lambda texts: pa.array(texts, pa.string_view()),
     "bytes": lambda texts: pa.array([text.encode() for text in texts]),
     "bytes of one size": lambda texts: pa.array(
@@ -31,7 +30,6 @@ KINDS: dict[str, Callable[[list[str]], pa.Array]] = {
     "dictionary": lambda texts: pa.array(texts).dictionary_encode(),
     "object": lambda texts: pa.array([{"a": text, "b": {"c": 1}} for text in texts]),
     "list": lambda texts: pa.array([[text] if len(text) > 9 else [] for text in texts]),
-    "list of views": lambda texts: pa.array([[text] for text in texts], pa.large_list(pa.string_view())),
     "map": lambda texts: pa.array([[("k", text)] for text in texts], pa.map_(pa.string(), pa.string())),
     "list of numbers": lambda texts: pa.array([[len(text)] * (len(text) // 8) for text in texts]),
 }

@@ -18,13 +18,10 @@ from shardsift.producer.planning.inputs import part_starts
     ("row_groups", "rows_per_task", "starts"),
     [
         ([], 5, [0]),
-        ([10], 5, [0]),
-        ([3, 3, 3], 9, [0]),
         ([3, 3, 3], 8, [0, 6]),
         ([3, 3, 3], 1, [0, 3, 6]),
         ([2, 9, 2, 2], 4, [0, 2, 11]),
         ([0, 3, 0, 3, 0], 3, [0, 3]),
-        ([3, 0], 2, [0]),
     ],
 )
 def test_a_part_has_as_many_row_groups_as_fit(row_groups: list[int], rows_per_task: int, starts: list[int]) -> None:

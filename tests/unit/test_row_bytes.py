@@ -1,7 +1,5 @@
 """The size of a row depends only on its values."""
 
-import datetime
-
 import pyarrow as pa
 import pytest
 
@@ -10,14 +8,9 @@ from shardsift.worker.shard.reader import row_bytes
 TAGS = pa.list_(pa.string())
 COLUMNS = {
     "texts": (pa.array(["a", None, "ccc", ""]), [9, 8, 11, 8]),
-    "large texts": (pa.array(["a", None, "ccc", ""], pa.large_string()), [9, 8, 11, 8]),
-    "bytes": (pa.array([b"a", None, b"ccc", b""]), [9, 8, 11, 8]),
     "numbers": (pa.array([1, None, 3, 4]), [8, 8, 8, 8]),
-    "small numbers": (pa.array([1, None, 3, 4], pa.int16()), [2, 2, 2, 2]),
     "booleans": (pa.array([True, None, False, True]), [1, 1, 1, 1]),
-    "times": (pa.array([datetime.datetime(2024, 1, 1)] * 4), [8, 8, 8, 8]),
     "lists": (pa.array([["ab", None], None, [], ["c"]], TAGS), [26, 8, 8, 17]),
-    "lists of lists": (pa.array([[[1], [2, 3]], None, [], [[]]]), [48, 8, 8, 16]),
     "large lists": (pa.array([[1, 2], None, [], [3]], pa.large_list(pa.int32())), [16, 8, 8, 12]),
     "lists of two": (pa.array([[1, 2], None, [3, 4], [5, 6]], pa.list_(pa.int32(), 2)), [8, 8, 8, 8]),
     "objects": (pa.array([{"n": 1, "t": "ab"}, None, {"n": None, "t": None}, {"n": 1, "t": "c"}]), [19, 17, 17, 18]),

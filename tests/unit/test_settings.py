@@ -1,14 +1,12 @@
 """Settings come from the environment. A password from a file opens the Redis of REDIS_URL."""
 
-import re
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from shardsift.fleet.errors import UsageError
 from shardsift.fleet.process.redis_address import RedisAddress
-from shardsift.fleet.process.settings import Process, Settings, check_state_dir, read_settings
+from shardsift.fleet.process.settings import Settings, check_state_dir, read_settings
 
 ROOT = Path(__file__).parents[2]
 ODD_PASSWORD = "p@ss/w:rd #1%?&é"
@@ -51,9 +49,7 @@ def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     check_state_dir(Settings(state_dir=tmp_path / "new/folder"))
-    with pytest.raises(
-        UsageError, match=r"SHARDSIFT_STATE_DIR is .*, where nothing can be written \(Not a directory\)"
-    ):
+    with pytest.raises(UsageError, match=r"SHARDSIFT_STATE_DIR is .* nothing can be written \(Not a directory\)"):
         check_state_dir(Settings(state_dir=tmp_path / "file/state"))
 
 
@@ -83,36 +79,3 @@ def test_a_setting_that_says_what_unset_means_shows_no_default() -> None:
 
     assert len(rows) > 8
     assert {default for _, default, _ in rows} == {""}
-
-
-def test_every_setting_is_grouped_by_the_processes_that_read_it() -> None:
-    readers = readers_of_settings()
-
-    grouped = {
-        name: [process for process in Process if process in field.metadata]
-        for name, field in Settings.model_fields.items()
-        if not field.exclude
-    }
-
-    assert grouped == {
-        name: [Process.SEVERAL if len(readers[name]) > 1 else next(iter(readers[name]))] for name in grouped
-    }
-
-
-def readers_of_settings() -> dict[str, set[Process]]:
-    """Which processes have code that reads a setting. Code in fleet/ runs in all of them."""
-    places = {"shardsift/fleet": set(Process), "producer": {Process.PRODUCER}, "worker": {Process.WORKER}}
-    readers: dict[str, set[Process]] = defaultdict(set)
-    for folder, processes in places.items():
-        for file in (ROOT / folder).rglob("*.py"):
-            in_finalizer = file.is_relative_to(ROOT / "producer/publishing") or file == ROOT / "producer/finalizer.py"
-            for name in re.findall(r"settings(?:\(\))?\.(\w+)", file.read_text()):
-                for setting in _THROUGH.get(name, [name]):
-                    readers[setting] |= {Process.FINALIZER} if in_finalizer else processes
-    readers["log_format"] = places[
-        "shardsift/fleet"
-    ]  # read from the environment, because logs begin before settings are read
-    return readers
-
-
-_THROUGH = {"redis": ["redis_url", "redis_password_file"], "models": ["model"]}

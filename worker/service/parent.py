@@ -41,9 +41,10 @@ logger = logging.getLogger(__name__)
 
 
 class Parent:
-    """The duties of a worker's main process besides running Celery, such as watching its children and ending in time.
+    """The duties of a worker's main process besides running Celery.
 
-    Create it in the main thread, before any child.
+    It decides when to take shards, queues the shards of a dead child again, and ends the worker within the time for
+    stopping. Create it in the main thread, before any child.
     """
 
     def __init__(

@@ -114,7 +114,7 @@ def _seconds(run: Callable[[], object], device: torch.device) -> float | None:
 def budget_candidates(
     scorer: SequenceClassifier, windows: Sequence[EncodedRows], budgets: tuple[int, ...], reading: Reading = _AS_IT_IS
 ) -> Candidates:
-    """Make a candidate for each token budget. It scores all windows, one after another as in a worker."""
+    """Make a candidate for each token budget: a function that scores all windows, one after another as in a worker."""
 
     def scoring_with(budget: int) -> Callable[[], object]:
         sized = scorer.with_budget(budget)
