@@ -101,12 +101,6 @@ class HubServer:
         operation = Operation(path=path, added=None if content is None else self._added(repo, content, path))
         repo.commit(MAIN, [operation], title="Write a file", author=SERVER_AUTHOR)
 
-    def add_blob(self, repo_id: str, content: bytes) -> tuple[str, int]:
-        """Upload a large file that no commit refers to yet, without HTTP. Returns its sha256 and size."""
-        sha256 = self._blobs.write(content)
-        self._repos.get("dataset", repo_id).uploaded.add(sha256)
-        return sha256, len(content)
-
     def files(self, repo_id: str, repo_type: RepoType = "dataset", revision: str = MAIN) -> dict[str, int]:
         """Return the size of each file by path. Includes `.gitattributes`, as on the Hub."""
         tree = self._repos.get(repo_type, repo_id).commit_at(revision).tree
