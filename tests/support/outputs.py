@@ -71,6 +71,10 @@ class Published:
     def write_theirs(self, path: str) -> None:
         self.write(path, b"theirs")
 
+    def zero(self, path: str) -> None:
+        """Fill a file with zeros, as if its blocks had never reached the disk."""
+        self.write(path, bytes(len(self.read(path))))
+
     def flip(self, path: str) -> None:
         content = bytearray(self.read(path))
         content[len(content) // 2] ^= 1
